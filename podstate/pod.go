@@ -1,0 +1,136 @@
+// Package podstate holds what warmpath believes about every pod, and is the only
+// place where that belief changes.
+//
+// Each pod has two kinds of state, with different owners:
+//
+//   - Stats are facts from the last scrape. A scrape replaces them whole.
+//   - Charges say what this replica has sent and not yet seen finish. Only
+//     PickAndReserve and the methods of Reservation change them.
+//
+// Stats are always older than the requests sent since, so a pick that trusted
+// Stats alone would send a whole burst to one pod. PickAndReserve closes that
+// gap: reading the pods, choosing one and charging it are one step.
+//
+// podstate imports the standard library only. Scraping, discovery and peering
+// import podstate, never the reverse.
+package podstate
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Spec is what discovery says about one pod. Two specs with the same Name, Addr
+// and UID are the same pod; any other difference is a new pod.
+type Spec struct {
+	Name   string
+	Addr   netip.AddrPort // where it serves; String gives the form that Envoy expects, IPv6 in brackets
+	UID    string         // changes when the pod is replaced under its old name; may be empty
+	Labels map[string]string
+}
+
+// Pod is one model server of a Table. It must not be copied.
+type Pod struct {
+	// Immutable.
+	Spec Spec
+	Addr string // Spec.Addr as text, as Envoy wants it
+	Slot int    // dense number of the pod in its Table; reused after the pod has left
+
+	// Guarded by Table.mu.
+	stats    *Stats
+	charge   Charge
+	sent     uint64 // requests ever reserved; Stats.sent is its value when their scrape began
+	departed bool   // no longer a member; its reservations may still be open
+}
+
+// Charge is the sum of what was sent to a pod and has not ended.
+type Charge struct {
+	Requests int     // reserved and not released
+	Ahead    float64 // uncached prompt tokens whose first token has not been seen
+	Held     float64 // tokens of KV cache that the requests are expected to hold
+}
+
+// Field names one value of Stats.
+type Field uint32
+
+// The values that Stats may hold; see the struct for their meaning.
+const (
+	FieldRunning Field = 1 << iota
+	FieldWaiting
+	FieldDeferred
+	FieldKVUsage
+	FieldKVTokens
+	FieldBlockTokens
+	FieldMaxRunning
+	FieldMaxModelLen
+	FieldAdapters
+	FieldMaxAdapters
+	FieldLoad
+	FieldPrefixHits
+	FieldPromptTokens
+	FieldGenerationTokens
+	FieldPreemptions
+	FieldAsleep
+)
+
+// Stats are facts that a pod reported about itself. A value is immutable once
+// it has been given to Table.SetStats. A field that is not in Known was not
+// reported and must not be read as zero.
+type Stats struct {
+	At     time.Time // when the scrape that read them began
+	Engine string    // name of the model server, as in scrape's engine table
+	Known  Field
+
+	Running     float64 // requests in the batch
+	Waiting     float64 // requests that wait to enter it, Deferred included
+	Deferred    float64 // those of them that wait for an adapter slot only
+	KVUsage     float64 // share of the KV cache in use, 0 to 1
+	KVTokens    int     // capacity of the KV cache, tokens
+	BlockTokens int     // tokens in one block of the prefix cache
+	MaxRunning  int     // largest batch
+	MaxModelLen int     // longest prompt plus output, tokens
+	Load        float64 // running and waiting at this instant, from a load endpoint
+
+	Adapters    []string // LoRA adapters that hold a slot
+	MaxAdapters int      // LoRA slots
+
+	// Counters since the pod started. The two of the prefix cache go together.
+	PrefixQueries, PrefixHits      float64 // prompt tokens looked up, and found
+	PromptTokens, GenerationTokens float64
+	Preemptions                    float64
+
+	Asleep bool // the server is up, but its weights are unloaded: requests hang
+
+	sent uint64 // set by Table.SetStats
+}
+
+// Has reports whether all fields in f were reported.
+func (s *Stats) Has(f Field) bool { return s.Known&f == f }
+
+// AdapterState says what it takes for a pod to run a request's adapter.
+type AdapterState uint8
+
+// From best to worst.
+const (
+	AdapterNone     AdapterState = iota // the request wants no adapter
+	AdapterResident                     // it holds a slot
+	AdapterFree                         // a slot is free, or it is not known that none is
+	AdapterFull                         // other adapters hold all slots
+)
+
+// Candidate is one pod as one pick sees it: plain values, read once, so that
+// every scorer sees the same facts and a decision can be replayed from them.
+type Candidate struct {
+	Pod    *Pod
+	Stats  *Stats  // never nil; its Known is 0 before the first scrape
+	Age    float64 // seconds since the scrape that read Stats began; +Inf before the first
+	Charge Charge  // what this replica has sent there and not seen finish
+	Unseen int     // requests of Charge that Stats cannot include
+
+	// Of this request.
+	Cached  int // tokens of its prompt expected in the pod's prefix cache
+	Adapter AdapterState
+}
+
+// noStats stands for a pod that was never scraped.
+var noStats = &Stats{}

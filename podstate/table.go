@@ -1,0 +1,257 @@
+package podstate
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ErrNoPod says that no pod may take the request.
+var ErrNoPod = errors.New("no pod can take the request")
+
+// Ask is what a pick has to know about a request before it can compare pods.
+type Ask struct {
+	Now     time.Time
+	Tokens  int     // prompt tokens, estimated; at least 1
+	Output  int     // tokens that it may generate, estimated
+	Cached  []int32 // prompt tokens expected in each pod's prefix cache, by Pod.Slot; may be shorter than the table
+	Adapter string  // LoRA adapter, or empty
+}
+
+// Table is the set of pods of one pool.
+type Table struct {
+	mu      sync.Mutex // makes read, choose and charge one step; guards all below, and the marked fields of Pod
+	pods    []*Pod
+	free    []int // slots of pods that have left
+	slots   int   // slots ever used
+	scratch []Candidate
+}
+
+// NewTable returns a table without pods.
+func NewTable() *Table { return &Table{} }
+
+// SetPods makes the specs the members of the table. A pod that stays keeps its
+// state; one that is gone is never picked again, while its open reservations
+// still end in peace. It returns the pods that came and that went.
+func (t *Table) SetPods(specs []Spec) (added, removed []*Pod) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	pods := make([]*Pod, 0, len(specs))
+	for _, s := range specs {
+		same := func(p *Pod) bool {
+			return p.Spec.Addr == s.Addr && p.Spec.Name == s.Name && p.Spec.UID == s.UID
+		}
+		if slices.ContainsFunc(pods, same) {
+			continue
+		}
+		if i := slices.IndexFunc(t.pods, same); i >= 0 {
+			pods = append(pods, t.pods[i])
+			continue
+		}
+		p := &Pod{Spec: s, Addr: s.Addr.String(), stats: noStats}
+		added = append(added, p)
+		pods = append(pods, p)
+	}
+	for _, p := range t.pods {
+		if !slices.Contains(pods, p) {
+			p.departed = true
+			removed = append(removed, p)
+		}
+	}
+	// Slots of the departed are handed out only at the next change, when nobody
+	// can still hold them for the old pods.
+	for _, p := range added {
+		if n := len(t.free); n > 0 {
+			p.Slot, t.free = t.free[n-1], t.free[:n-1]
+		} else {
+			p.Slot = t.slots
+			t.slots++
+		}
+	}
+	for _, p := range removed {
+		t.free = append(t.free, p.Slot)
+	}
+	t.pods = pods
+	return added, removed
+}
+
+// Pods returns the members in a new slice.
+func (t *Table) Pods() []*Pod {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.pods)
+}
+
+// BeginScrape returns a mark to pass to SetStats: requests reserved after it are
+// not in the stats that this scrape will read.
+func (t *Table) BeginScrape(p *Pod) (mark uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return p.sent
+}
+
+// SetStats replaces what the pod reported. Older stats than the present ones
+// are dropped. s must not change afterwards.
+func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.At.Before(p.stats.At) {
+		return
+	}
+	s.sent = mark
+	p.stats = s
+}
+
+// Snapshot returns the table as a pick at this time for a request of one token
+// would see it. The slice is the caller's.
+func (t *Table) Snapshot(now time.Time) []Candidate {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.candidatesLocked(&Ask{Now: now, Tokens: 1}))
+}
+
+// PickAndReserve shows all pods to choose and charges the request to the pod
+// whose index choose returns as first, before any other pick reads the charges.
+// A negative first gives ErrNoPod. A second that is not negative names the pod
+// to try when the first one fails; it is not charged.
+//
+// choose runs with the table locked: it must not block or keep the slice, but
+// it may reorder it. The caller must Release the reservation when the request
+// ends.
+func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second int)) (*Reservation, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	cands := t.candidatesLocked(ask)
+	first, second := choose(cands)
+	if first < 0 {
+		return nil, ErrNoPod
+	}
+	c := &cands[first]
+	r := &Reservation{table: t, pod: c.Pod, cached: c.Cached}
+	if second >= 0 {
+		r.second = cands[second].Pod
+	}
+	r.charge = Charge{
+		Requests: 1,
+		Ahead:    float64(max(1, ask.Tokens-c.Cached)),
+		Held:     float64(ask.Tokens + ask.Output),
+	}
+	c.Pod.sent++
+	c.Pod.charge.add(r.charge, 1)
+	return r, nil
+}
+
+func (t *Table) candidatesLocked(ask *Ask) []Candidate {
+	t.scratch = t.scratch[:0]
+	for _, p := range t.pods {
+		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1)}
+		if !p.stats.At.IsZero() {
+			c.Age = ask.Now.Sub(p.stats.At).Seconds()
+		}
+		c.Unseen = int(min(uint64(p.charge.Requests), p.sent-p.stats.sent))
+		if p.Slot < len(ask.Cached) {
+			c.Cached = min(int(ask.Cached[p.Slot]), ask.Tokens-1)
+		}
+		if ask.Adapter != "" {
+			c.Adapter = p.stats.adapterState(ask.Adapter)
+		}
+		t.scratch = append(t.scratch, c)
+	}
+	return t.scratch
+}
+
+func (s *Stats) adapterState(name string) AdapterState {
+	switch {
+	case slices.Contains(s.Adapters, name):
+		return AdapterResident
+	case s.Has(FieldAdapters|FieldMaxAdapters) && len(s.Adapters) >= s.MaxAdapters:
+		return AdapterFull
+	default:
+		return AdapterFree
+	}
+}
+
+func (c *Charge) add(d Charge, sign int) {
+	c.Requests += sign * d.Requests
+	c.Ahead += float64(sign) * d.Ahead
+	c.Held += float64(sign) * d.Held
+	if c.Requests == 0 { // rounding must not pile up over millions of requests
+		*c = Charge{}
+	}
+}
+
+// Reservation is one request's charge on one pod. It holds the pod, not its
+// address: a pod that returns under an old address is a new Pod, and a late
+// Release must not take from its count. Its methods may be called from any
+// goroutine.
+type Reservation struct {
+	table  *Table
+	second *Pod // may be nil; immutable
+	cached int  // immutable
+
+	// Guarded by table.mu.
+	pod      *Pod
+	charge   Charge
+	released bool
+}
+
+// Pod is the pod that is charged now.
+func (r *Reservation) Pod() *Pod {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	return r.pod
+}
+
+// Second is the pod to try when the first one fails, or nil.
+func (r *Reservation) Second() *Pod { return r.second }
+
+// Cached is how many prompt tokens were expected in the first pod's cache.
+func (r *Reservation) Cached() int { return r.cached }
+
+// Served says that the member at addr took the request, which after a retry is
+// not the pod that was picked: the charge moves there. It reports whether the
+// address belongs to a member.
+func (r *Reservation) Served(addr string) bool {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	if r.pod.Addr == addr {
+		return true
+	}
+	i := slices.IndexFunc(r.table.pods, func(p *Pod) bool { return p.Addr == addr })
+	if i < 0 {
+		return false
+	}
+	if !r.released {
+		r.pod.charge.add(r.charge, -1)
+		r.pod = r.table.pods[i]
+		r.pod.sent++
+		r.pod.charge.add(r.charge, 1)
+	}
+	return true
+}
+
+// FirstToken says that the prompt has been processed: it is ahead of nobody
+// any more. Calls after the first do nothing.
+func (r *Reservation) FirstToken(now time.Time) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	if !r.released {
+		r.pod.charge.Ahead -= r.charge.Ahead
+		r.charge.Ahead = 0
+	}
+}
+
+// Release gives the whole charge back. Calls after the first do nothing, so it
+// can be deferred and also called early.
+func (r *Reservation) Release(now time.Time) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	if !r.released {
+		r.released = true
+		r.pod.charge.add(r.charge, -1)
+	}
+}

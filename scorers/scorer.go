@@ -1,0 +1,36 @@
+// Package scorers decides which pod takes a request.
+//
+// A Profile filters the candidates, gives each a cost, and picks the cheapest.
+// Everything here is a pure function of plain values (podstate.Candidate and
+// Request), so that the simulator, replay and explanation run the very code
+// that the server runs. Nothing here blocks, logs or keeps its arguments.
+package scorers
+
+import (
+	"github.com/warmpath/warmpath/podstate"
+)
+
+// Request is what scorers may know about a request.
+type Request struct {
+	Tokens  int      // prompt tokens, estimated; at least 1
+	Output  int      // tokens that it may generate, estimated
+	Adapter string   // LoRA adapter, or empty
+	Key     uint64   // hash of the prompt's head: requests that share it should meet on one pod
+	Subset  []string // addresses or IPs that the gateway allows; nil allows all
+	Seed    uint64   // random per request; breaks ties
+}
+
+// A Scorer rates candidate pods for one request.
+type Scorer interface {
+	// Score writes one rating per pod into out, which is as long as pods: 1 is
+	// best, 0 is worst. It runs with the table locked and for one request at a
+	// time, so it must not block, allocate, log or keep its arguments.
+	Score(req *Request, pods []podstate.Candidate, out []float64)
+}
+
+// A Filter rules pods out.
+type Filter interface {
+	// Filter sets out[i] to a short fixed word if pods[i] must not take the
+	// request, and leaves it as it is otherwise. The rules of Scorer.Score apply.
+	Filter(req *Request, pods []podstate.Candidate, out []string)
+}
