@@ -39,7 +39,9 @@ type Pod struct {
 	// Guarded by Table.mu.
 	stats    *Stats
 	charge   Charge
+	health   health
 	sent     uint64 // requests ever reserved; Stats.sent is its value when their scrape began
+	joined   bool   // it came to a table that had pods already
 	departed bool   // no longer a member; its reservations may still be open
 }
 
@@ -126,6 +128,7 @@ type Candidate struct {
 	Age    float64 // seconds since the scrape that read Stats began; +Inf before the first
 	Charge Charge  // what this replica has sent there and not seen finish
 	Unseen int     // requests of Charge that Stats cannot include
+	Health Health
 
 	// Of this request.
 	Cached  int // tokens of its prompt expected in the pod's prefix cache

@@ -51,7 +51,7 @@ func (t *Table) SetPods(specs []Spec) (added, removed []*Pod) {
 			pods = append(pods, t.pods[i])
 			continue
 		}
-		p := &Pod{Spec: s, Addr: s.Addr.String(), stats: noStats}
+		p := &Pod{Spec: s, Addr: s.Addr.String(), stats: noStats, joined: len(t.pods) > 0}
 		added = append(added, p)
 		pods = append(pods, p)
 	}
@@ -101,8 +101,19 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 	if s.At.Before(p.stats.At) {
 		return
 	}
+	if p.stats == noStats && p.joined {
+		p.health.rampFrom = s.At
+	}
 	s.sent = mark
 	p.stats = s
+	p.health.scraped(true, s.At)
+}
+
+// ScrapeRefused says that the pod's port was closed when it was to be scraped.
+func (t *Table) ScrapeRefused(p *Pod, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.health.scraped(false, now)
 }
 
 // Snapshot returns the table as a pick at this time for a request of one token
@@ -131,7 +142,8 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 		return nil, ErrNoPod
 	}
 	c := &cands[first]
-	r := &Reservation{table: t, pod: c.Pod, cached: c.Cached}
+	r := &Reservation{table: t, pod: c.Pod, cached: c.Cached, sent: ask.Now}
+	r.probeLocked(ask.Now)
 	if second >= 0 {
 		r.second = cands[second].Pod
 	}
@@ -147,8 +159,9 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 
 func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 	t.scratch = t.scratch[:0]
+	out := false
 	for _, p := range t.pods {
-		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1)}
+		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now)}
 		if !p.stats.At.IsZero() {
 			c.Age = ask.Now.Sub(p.stats.At).Seconds()
 		}
@@ -159,7 +172,11 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 		if ask.Adapter != "" {
 			c.Adapter = p.stats.adapterState(ask.Adapter)
 		}
+		out = out || c.Health.Out != ""
 		t.scratch = append(t.scratch, c)
+	}
+	if out {
+		spare(t.scratch)
 	}
 	return t.scratch
 }
@@ -190,12 +207,14 @@ func (c *Charge) add(d Charge, sign int) {
 // goroutine.
 type Reservation struct {
 	table  *Table
-	second *Pod // may be nil; immutable
-	cached int  // immutable
+	second *Pod      // may be nil; immutable
+	cached int       // immutable
+	sent   time.Time // immutable
 
 	// Guarded by table.mu.
 	pod      *Pod
 	charge   Charge
+	probe    bool // it is the trial request of a pod that was ejected
 	released bool
 }
 
@@ -226,12 +245,46 @@ func (r *Reservation) Served(addr string) bool {
 		return false
 	}
 	if !r.released {
+		r.endProbeLocked()
 		r.pod.charge.add(r.charge, -1)
 		r.pod = r.table.pods[i]
 		r.pod.sent++
 		r.pod.charge.add(r.charge, 1)
 	}
 	return true
+}
+
+// Failed says that the pod failed this request: it refused or reset the
+// connection, or answered in a way that only a sick server does. It comes
+// before Served, when a retry moved the request to another pod.
+func (r *Reservation) Failed(now time.Time) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	r.pod.health.fail(now)
+	r.endProbeLocked()
+}
+
+// Succeeded says that the pod answered this request as a healthy server does.
+func (r *Reservation) Succeeded(now time.Time) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	r.pod.health.succeed(r.sent, now)
+	r.endProbeLocked()
+}
+
+func (r *Reservation) probeLocked(now time.Time) {
+	h := &r.pod.health
+	if !h.ejected.IsZero() && !now.Before(h.ejected) {
+		r.probe = true
+		h.probes++
+	}
+}
+
+func (r *Reservation) endProbeLocked() {
+	if r.probe {
+		r.probe = false
+		r.pod.health.probes--
+	}
 }
 
 // FirstToken says that the prompt has been processed: it is ahead of nobody
@@ -252,6 +305,7 @@ func (r *Reservation) Release(now time.Time) {
 	defer r.table.mu.Unlock()
 	if !r.released {
 		r.released = true
+		r.endProbeLocked()
 		r.pod.charge.add(r.charge, -1)
 	}
 }
