@@ -73,25 +73,32 @@ const (
 	FieldGenerationTokens
 	FieldPreemptions
 	FieldAsleep
+	FieldPrefillTokens
 )
 
 // Stats are facts that a pod reported about itself. A value is immutable once
 // it has been given to Table.SetStats. A field that is not in Known was not
 // reported and must not be read as zero.
 type Stats struct {
-	At     time.Time // when the scrape that read them began
-	Engine string    // name of the model server, as in scrape's engine table
+	At     time.Time     // when the scrape that read them began
+	Every  time.Duration // pause until the next scrape: an age up to it is ordinary
+	Epoch  int           // grows when the pod's counters start again, and with them its caches
+	Engine string        // name of the model server, as in scrape's engine table
 	Known  Field
 
 	Running     float64 // requests in the batch
 	Waiting     float64 // requests that wait to enter it, Deferred included
 	Deferred    float64 // those of them that wait for an adapter slot only
 	KVUsage     float64 // share of the KV cache in use, 0 to 1
+	KVPeak      float64 // the same of the fullest data-parallel rank; known with KVUsage
 	KVTokens    int     // capacity of the KV cache, tokens
 	BlockTokens int     // tokens in one block of the prefix cache
 	MaxRunning  int     // largest batch
 	MaxModelLen int     // longest prompt plus output, tokens
-	Load        float64 // running and waiting at this instant, from a load endpoint
+
+	Load          float64   // running and waiting at this instant, from a load endpoint
+	LoadAt        time.Time // when that was so: a server inside a long step repeats what it said before
+	PrefillTokens float64   // prompt tokens that are not cached and not processed yet
 
 	Adapters    []string // LoRA adapters that hold a slot
 	MaxAdapters int      // LoRA slots
