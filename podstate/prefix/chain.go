@@ -19,7 +19,7 @@ const (
 	// blockMin is about 32 tokens of English: engines cache blocks of 16 to 128.
 	blockMin = 128
 	// blockGrowth bounds both the error of a match, 1/64 of its depth, and the
-	// number of blocks: 32 for 4 KB, 270 for 200 KB, 330 for 512 KB.
+	// number of blocks: 32 for 4 KB, 290 for 200 KB, 350 for 512 KB.
 	blockGrowth = 64
 )
 
