@@ -41,6 +41,8 @@ type Pod struct {
 	charge   Charge
 	health   health
 	sent     uint64 // requests ever reserved; Stats.sent is its value when their scrape began
+	last     uint64 // order of its last request among all of the table; 0: none yet
+	lastCold uint64 // the same of the last one of which no pod had anything cached
 	joined   bool   // it came to a table that had pods already
 	departed bool   // no longer a member; its reservations may still be open
 }
@@ -136,6 +138,9 @@ type Candidate struct {
 	Charge Charge  // what this replica has sent there and not seen finish
 	Unseen int     // requests of Charge that Stats cannot include
 	Health Health
+
+	Last     uint64 // order of its last request among all of the table; 0: none yet
+	LastCold uint64 // the same of the last one of which no pod had anything cached
 
 	// Of this request.
 	Cached  int // tokens of its prompt expected in the pod's prefix cache

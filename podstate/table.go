@@ -26,6 +26,7 @@ type Table struct {
 	pods    []*Pod
 	free    []int // slots of pods that have left
 	slots   int   // slots ever used
+	picks   uint64
 	scratch []Candidate
 }
 
@@ -154,6 +155,11 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 	}
 	c.Pod.sent++
 	c.Pod.charge.add(r.charge, 1)
+	t.picks++
+	c.Pod.last = t.picks
+	if !slices.ContainsFunc(cands, func(c Candidate) bool { return c.Cached > 0 }) {
+		c.Pod.lastCold = t.picks
+	}
 	return r, nil
 }
 
@@ -161,7 +167,8 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 	t.scratch = t.scratch[:0]
 	out := false
 	for _, p := range t.pods {
-		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now)}
+		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
+			Last: p.last, LastCold: p.lastCold}
 		if !p.stats.At.IsZero() {
 			c.Age = ask.Now.Sub(p.stats.At).Seconds()
 		}
