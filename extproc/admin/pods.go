@@ -1,0 +1,183 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prom2json"
+
+	"github.com/warmpath/warmpath/podstate"
+)
+
+// poolView and podView are what /pods shows. A value that is not known is left
+// out; it is not 0.
+type poolView struct {
+	Name string    `json:"name"`
+	Pods []podView `json:"pods"`
+}
+
+type podView struct {
+	Name     string            `json:"name"`
+	Address  string            `json:"address"`
+	UID      string            `json:"uid,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Engine   string            `json:"engine,omitempty"`
+	Age      *float64          `json:"ageSeconds,omitempty"` // of reported; none before the first scrape
+	Out      string            `json:"out,omitempty"`        // why the pod is not picked
+	Ramp     float64           `json:"ramp"`                 // share of its normal load that it should get
+	Charge   chargeView        `json:"charge"`
+	Reported map[string]any    `json:"reported"`
+}
+
+type chargeView struct {
+	Requests int     `json:"requests"` // sent and not ended
+	Unseen   int     `json:"unseen"`   // those among them that the reported values cannot include
+	Ahead    float64 `json:"aheadTokens"`
+	Held     float64 `json:"heldTokens"`
+}
+
+func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
+	now := s.cfg.Now()
+	views := make([]poolView, 0, len(s.cfg.Pools))
+	for _, pool := range s.cfg.Pools {
+		view := poolView{Name: pool.Name, Pods: []podView{}}
+		for _, c := range pool.Table.Snapshot(now) {
+			view.Pods = append(view.Pods, viewPod(&c))
+		}
+		views = append(views, view)
+	}
+	replyJSON(w, struct {
+		Time  time.Time  `json:"time"`
+		Pools []poolView `json:"pools"`
+	}{now, views})
+}
+
+func viewPod(c *podstate.Candidate) podView {
+	v := podView{
+		Name: c.Pod.Spec.Name, Address: c.Pod.Addr, UID: c.Pod.Spec.UID, Labels: c.Pod.Spec.Labels,
+		Engine: c.Stats.Engine, Out: c.Health.Out, Ramp: c.Health.Ramp,
+		Charge:   chargeView{c.Charge.Requests, c.Unseen, c.Charge.Ahead, c.Charge.Held},
+		Reported: map[string]any{},
+	}
+	if !math.IsInf(c.Age, 0) {
+		v.Age = &c.Age
+	}
+	st := c.Stats
+	for _, f := range []struct {
+		field podstate.Field
+		name  string
+		value any
+	}{
+		{podstate.FieldRunning, "running", st.Running},
+		{podstate.FieldWaiting, "waiting", st.Waiting},
+		{podstate.FieldDeferred, "deferred", st.Deferred},
+		{podstate.FieldKVUsage, "kvUsage", st.KVUsage},
+		{podstate.FieldKVTokens, "kvTokens", st.KVTokens},
+		{podstate.FieldBlockTokens, "blockTokens", st.BlockTokens},
+		{podstate.FieldMaxRunning, "maxRunning", st.MaxRunning},
+		{podstate.FieldMaxModelLen, "maxModelLen", st.MaxModelLen},
+		{podstate.FieldLoad, "load", st.Load},
+		{podstate.FieldAdapters, "adapters", st.Adapters},
+		{podstate.FieldMaxAdapters, "maxAdapters", st.MaxAdapters},
+		{podstate.FieldPrefixHits, "prefixQueries", st.PrefixQueries},
+		{podstate.FieldPrefixHits, "prefixHits", st.PrefixHits},
+		{podstate.FieldPromptTokens, "promptTokens", st.PromptTokens},
+		{podstate.FieldGenerationTokens, "generationTokens", st.GenerationTokens},
+		{podstate.FieldPreemptions, "preemptions", st.Preemptions},
+		{podstate.FieldAsleep, "asleep", st.Asleep},
+	} {
+		if st.Has(f.field) {
+			v.Reported[f.name] = f.value
+		}
+	}
+	return v
+}
+
+// maxExposition bounds what is read from a pod. Expositions of 50 KB are usual;
+// one per adapter and user label has been seen to reach megabytes.
+const maxExposition = 64 << 20
+
+func newClient() *http.Client {
+	return &http.Client{
+		Timeout: 10 * time.Second,
+		// The pods' addresses are given by discovery, so a proxy of the
+		// environment must not see them; and a pod must not send us elsewhere.
+		Transport:     &http.Transport{Proxy: nil, MaxIdleConns: 1, IdleConnTimeout: 2 * time.Second},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// podMetrics shows all that a pod exposes, read at this moment, as JSON.
+func (s *Server) podMetrics(w http.ResponseWriter, r *http.Request) {
+	pod, path, err := s.find(r.PathValue("id"))
+	if err != nil {
+		reply(w, http.StatusNotFound, err.Error()+"\n")
+		return
+	}
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+pod.Addr+path, nil)
+	if err != nil {
+		reply(w, http.StatusInternalServerError, err.Error()+"\n")
+		return
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		reply(w, http.StatusBadGateway, err.Error()+"\n")
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		reply(w, http.StatusBadGateway, fmt.Sprintf("pod %s answers %s to GET %s; want 200\n", pod.Addr, resp.Status, path))
+		return
+	}
+	families, err := read(io.LimitReader(resp.Body, maxExposition))
+	if err != nil {
+		reply(w, http.StatusBadGateway, fmt.Sprintf("pod %s: %v\n", pod.Addr, err))
+		return
+	}
+	replyJSON(w, families)
+}
+
+// read parses with expfmt and not with prom2json.ParseReader, whose parser has no
+// naming scheme set and panics with today's expfmt.
+func read(body io.Reader) ([]*prom2json.Family, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	found, err := parser.TextToMetricFamilies(body)
+	if err != nil {
+		return nil, err
+	}
+	families := make([]*prom2json.Family, 0, len(found))
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		families = append(families, prom2json.NewFamily(found[name]))
+	}
+	return families, nil
+}
+
+// find returns the pod with this address or name, and the path of its metrics.
+func (s *Server) find(id string) (*podstate.Pod, string, error) {
+	var found *podstate.Pod
+	var path string
+	for _, pool := range s.cfg.Pools {
+		for _, p := range pool.Table.Pods() {
+			switch {
+			case p.Addr == id:
+				return p, pool.Metrics, nil
+			case p.Spec.Name != id:
+			case found != nil:
+				return nil, "", fmt.Errorf("several pods are called %q, %s and %s among them; ask by address", id, found.Addr, p.Addr)
+			default:
+				found, path = p, pool.Metrics
+			}
+		}
+	}
+	if found == nil {
+		return nil, "", fmt.Errorf("no pod has the address or name %q; GET /pods lists them", id)
+	}
+	return found, path, nil
+}
