@@ -95,11 +95,10 @@ func (v *validator) server(s *configpb.Server) {
 
 func (v *validator) envoy(e *configpb.Envoy) {
 	for _, a := range []struct{ path, address string }{{"envoy.listen", e.Listen}, {"envoy.admin", e.Admin}} {
-		// Envoy takes no host name and no empty host for a listener.
-		if v.address(a.path, a.address) {
-			if _, err := netip.ParseAddrPort(a.address); err != nil {
-				_, port, _ := net.SplitHostPort(a.address)
-				v.mistake(a.path, "%q has no IP address; want one, as in \"0.0.0.0:%s\" or \"[::]:%s\"", a.address, port, port)
+		// Envoy resolves no names to listen on.
+		if host, port, _ := net.SplitHostPort(a.address); v.address(a.path, a.address) && host != "" {
+			if _, err := netip.ParseAddr(host); err != nil {
+				v.mistake(a.path, "%q is a host name, on which Envoy cannot listen; want an IP address, as in \"127.0.0.1:%s\"", host, port)
 			}
 		}
 	}
@@ -141,7 +140,7 @@ func (v *validator) names(c *configpb.GatewayConfig) {
 			}
 		}
 		if len(p.Models)+len(p.Adapters) == 0 && p.Name != c.DefaultPool {
-			v.mistake(path, "no request can reach pool %q: give it models, or make it the defaultPool", p.Name)
+			v.mistake(path, "no model leads to pool %q: give it models, or make it the defaultPool", p.Name)
 		}
 	}
 	if all := poolNames(c.Pools); c.DefaultPool != "" && !slices.Contains(all, "") {
