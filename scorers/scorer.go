@@ -18,7 +18,15 @@ type Request struct {
 	Key     uint64   // hash of the prompt's head: requests that share it should meet on one pod
 	Subset  []string // addresses or IPs that the gateway allows; nil allows all
 	Seed    uint64   // random per request; breaks ties
+
+	Refusal string // set by Profile.Choose when it finds no pod: why
 }
+
+// Reasons why no pod may take a request, as in Request.Refusal.
+const (
+	RefusalNoPod  = "no pod"       // the table is empty, or all pods sleep
+	RefusalSubset = "empty subset" // no pod is in Request.Subset
+)
 
 // A Scorer rates candidate pods for one request.
 type Scorer interface {
@@ -30,7 +38,14 @@ type Scorer interface {
 
 // A Filter rules pods out.
 type Filter interface {
-	// Filter sets out[i] to a short fixed word if pods[i] must not take the
-	// request, and leaves it as it is otherwise. The rules of Scorer.Score apply.
-	Filter(req *Request, pods []podstate.Candidate, out []string)
+	// Filter sets out[i] to true if pods[i] should not take the request, and to
+	// false otherwise. The rules of Scorer.Score apply.
+	Filter(req *Request, pods []podstate.Candidate, out []bool)
+}
+
+// A policy is what a profile minimises.
+type policy interface {
+	// cost writes one cost per pod into out; the lowest wins. The rules of
+	// Scorer.Score apply.
+	cost(req *Request, pods []podstate.Candidate, out []float64)
 }

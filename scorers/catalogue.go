@@ -1,0 +1,75 @@
+package scorers
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// builders is the catalogue of scorers, by their names in weights. A scorer is
+// a line here and a file. Names and formulas are those of HyperPod and llm-d,
+// where they have one.
+var builders = map[string]func() Scorer{
+	"queue":          func() Scorer { return new(queue) },
+	"kvCache":        func() Scorer { return new(kvCache) },
+	"running":        func() Scorer { return new(running) },
+	"prefix":         func() Scorer { return prefix{} },
+	"loraAffinity":   func() Scorer { return loraAffinity{} },
+	"lru":            func() Scorer { return new(lru) },
+	"activeRequests": func() Scorer { return activeRequests{} },
+	"tokenLoad":      func() Scorer { return tokenLoad{} },
+	"loadAware":      func() Scorer { return new(loadAware) },
+}
+
+// presets is the catalogue of profiles.
+var presets = map[string]func() policy{
+	"latency": func() policy {
+		return newWeighted(map[string]float64{"prefix": 3, "queue": 2, "activeRequests": 2, "kvCache": 1})
+	},
+	"throughput": func() policy {
+		return newWeighted(map[string]float64{"prefix": 3, "activeRequests": 2, "kvCache": 2})
+	},
+	// The defaults of HyperPod's gateway and of llm-d's picker are the same.
+	"hyperpod": func() policy { return newWeighted(map[string]float64{"queue": 2, "kvCache": 2, "prefix": 3}) },
+	"epp":      func() policy { return newWeighted(map[string]float64{"queue": 2, "kvCache": 2, "prefix": 3}) },
+}
+
+// Names returns the names of the scorers that weights may hold, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(builders)) }
+
+// Profiles returns the names of the profiles, sorted.
+func Profiles() []string { return slices.Sorted(maps.Keys(presets)) }
+
+// unknown says which name was meant, perhaps, and which ones there are.
+func unknown(kind, name string, known []string) error {
+	hint := ""
+	best := 1 + len(name)/3
+	for _, k := range known {
+		if d := distance(strings.ToLower(name), strings.ToLower(k)); d <= best {
+			best, hint = d-1, fmt.Sprintf(", perhaps %q", k)
+		}
+	}
+	return fmt.Errorf("unknown %s %q%s; known are %s", kind, name, hint, strings.Join(known, ", "))
+}
+
+// distance is the number of letters to insert, delete or replace.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

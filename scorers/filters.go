@@ -1,0 +1,121 @@
+package scorers
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/warmpath/warmpath/podstate"
+)
+
+// subset rules out the pods that the gateway does not allow. An entry of the
+// subset is an address with its port, or an IP that stands for all its ports.
+type subset struct {
+	allowed []netip.AddrPort // sorted; port 0 is all ports
+}
+
+var _ Filter = (*subset)(nil)
+
+func (f *subset) Filter(req *Request, pods []podstate.Candidate, out []bool) {
+	clear(out)
+	if req.Subset == nil {
+		return
+	}
+	f.allowed = f.allowed[:0]
+	for _, s := range req.Subset {
+		if a, err := netip.ParseAddrPort(s); err == nil {
+			f.allowed = append(f.allowed, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+		} else if a, err := netip.ParseAddr(s); err == nil {
+			f.allowed = append(f.allowed, netip.AddrPortFrom(a.Unmap(), 0))
+		}
+	}
+	slices.SortFunc(f.allowed, netip.AddrPort.Compare)
+	for i := range pods {
+		addr := pods[i].Pod.Spec.Addr
+		ip := addr.Addr().Unmap()
+		out[i] = !f.has(netip.AddrPortFrom(ip, addr.Port())) && !f.has(netip.AddrPortFrom(ip, 0))
+	}
+}
+
+func (f *subset) has(a netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(f.allowed, a, netip.AddrPort.Compare)
+	return found
+}
+
+// asleep rules out pods whose weights are unloaded: requests hang there without
+// an error.
+type asleep struct{}
+
+var _ Filter = asleep{}
+
+func (asleep) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+	for i := range pods {
+		s := pods[i].Stats
+		out[i] = s.Has(podstate.FieldAsleep) && s.Asleep
+	}
+}
+
+// unhealthy passes over pods that fail requests or whose port is closed.
+type unhealthy struct{}
+
+var _ Filter = unhealthy{}
+
+func (unhealthy) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+	for i := range pods {
+		out[i] = pods[i].Health.Out != ""
+	}
+}
+
+// full passes over pods whose adapter slots are all in use, as long as some
+// other pod has a free one: there the request would wait for a slot. Pods that
+// hold the adapter alone are no reason to pass over the others, or a popular
+// adapter could never spread.
+type full struct{}
+
+var _ Filter = full{}
+
+func (full) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+	clear(out)
+	free := func(c podstate.Candidate) bool { return c.Adapter == podstate.AdapterFree }
+	if pods[0].Adapter == podstate.AdapterNone || !slices.ContainsFunc(pods, free) {
+		return
+	}
+	for i := range pods {
+		out[i] = pods[i].Adapter == podstate.AdapterFull
+	}
+}
+
+// ramping passes over a pod that has come back for all but a growing share of
+// the requests.
+type ramping struct{}
+
+var _ Filter = ramping{}
+
+func (ramping) Filter(req *Request, pods []podstate.Candidate, out []bool) {
+	const whole = 1 << 20
+	for i := range pods {
+		ramp := pods[i].Health.Ramp
+		// Other bits of the seed than those that break ties.
+		out[i] = ramp > 0 && ramp < 1 && float64(mix(^req.Seed, pods[i].Pod.Slot)%whole) >= ramp*whole
+	}
+}
+
+// stale passes over pods whose last scrape is old, if most have a fresh one. It
+// is for weighted profiles, which live on what is scraped: their formulas would
+// be drawn to a pod that was idle long ago.
+type stale struct{}
+
+var _ Filter = stale{}
+
+func (stale) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+	n := 0
+	for i := range pods {
+		// A pod that was never scraped may have no metrics to scrape.
+		out[i] = trust(&pods[i]) == 0 && pods[i].Stats.Known != 0
+		if out[i] {
+			n++
+		}
+	}
+	if 2*n > len(pods) {
+		clear(out)
+	}
+}

@@ -1,0 +1,147 @@
+package scorers
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/warmpath/warmpath/podstate"
+)
+
+// Profile is a way to choose. It has scratch memory that the lock of one table
+// guards, so each table needs its own.
+type Profile struct {
+	policy  policy
+	filters []step
+
+	costs []float64
+	out   []bool
+}
+
+// step is one filter of a profile.
+type step struct {
+	filter  Filter
+	hard    bool   // it may leave nothing; others are then passed over
+	refusal string // why, if a hard one leaves nothing
+}
+
+// NewProfile returns the named profile. Weights, by the names of scorers, are
+// used in place of what the profile would do, if there are any.
+func NewProfile(name string, weights map[string]float64) (*Profile, error) {
+	preset, ok := presets[name]
+	if !ok {
+		return nil, unknown("profile", name, Profiles())
+	}
+	p := &Profile{policy: preset()}
+	if len(weights) > 0 {
+		if err := checkWeights(weights); err != nil {
+			return nil, err
+		}
+		p.policy = newWeighted(weights)
+	}
+	p.filters = []step{
+		{filter: new(subset), hard: true, refusal: RefusalSubset},
+		{filter: asleep{}, hard: true, refusal: RefusalNoPod},
+		{filter: unhealthy{}},
+		{filter: full{}},
+		{filter: ramping{}},
+	}
+	if _, ok := p.policy.(*weighted); ok {
+		p.filters = append(p.filters, step{filter: stale{}})
+	}
+	return p, nil
+}
+
+func checkWeights(weights map[string]float64) error {
+	var errs []error
+	any := false
+	for name, w := range weights {
+		if _, ok := builders[name]; !ok {
+			errs = append(errs, unknown("scorer", name, Names()))
+		}
+		if w < 0 || math.IsNaN(w) || math.IsInf(w, 0) {
+			errs = append(errs, fmt.Errorf("weight of %s is %v; it must be 0 or more, and finite", name, w))
+		}
+		any = any || w > 0
+	}
+	if !any && len(errs) == 0 {
+		errs = append(errs, errors.New("all weights are 0: nothing can be chosen by them; leave them out to use the profile"))
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// Choose returns the indices of the pod for the request and of the one to try
+// if that fails, in the new order of pods. A negative index is none; then
+// req.Refusal says why.
+func (p *Profile) Choose(req *Request, pods []podstate.Candidate) (first, second int) {
+	n := p.filter(req, pods)
+	if n == 0 {
+		return -1, -1
+	}
+	pods = pods[:n]
+	p.costs = slices.Grow(p.costs[:0], n)[:n]
+	p.policy.cost(req, pods, p.costs)
+
+	first, second = -1, -1
+	for i, c := range p.costs {
+		if math.IsNaN(c) { // a bug of a policy must not stop traffic
+			p.costs[i] = math.Inf(1)
+		}
+		if first < 0 || p.better(req, pods, i, first) {
+			first, second = i, first
+		} else if second < 0 || p.better(req, pods, i, second) {
+			second = i
+		}
+	}
+	return first, second
+}
+
+func (p *Profile) better(req *Request, pods []podstate.Candidate, i, j int) bool {
+	if p.costs[i] != p.costs[j] {
+		return p.costs[i] < p.costs[j]
+	}
+	return mix(req.Seed, pods[i].Pod.Slot) > mix(req.Seed, pods[j].Pod.Slot)
+}
+
+// filter moves the pods that may take the request to the front, and returns how
+// many they are.
+func (p *Profile) filter(req *Request, pods []podstate.Candidate) int {
+	n := len(pods)
+	if n == 0 {
+		req.Refusal = RefusalNoPod
+		return 0
+	}
+	for _, s := range p.filters {
+		p.out = slices.Grow(p.out[:0], n)[:n]
+		s.filter.Filter(req, pods[:n], p.out)
+		if !s.hard && !slices.Contains(p.out, false) {
+			continue
+		}
+		kept := 0
+		for i := range n {
+			if p.out[i] {
+				continue
+			}
+			if i != kept {
+				pods[i], pods[kept] = pods[kept], pods[i]
+			}
+			kept++
+		}
+		if n = kept; n == 0 {
+			req.Refusal = s.refusal
+			return 0
+		}
+	}
+	return n
+}
+
+// mix is a hash of both: the order of pods in which ties are broken.
+func mix(key uint64, slot int) uint64 {
+	h := key ^ (uint64(slot)+1)*0x9e3779b97f4a7c15
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
