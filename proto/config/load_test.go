@@ -17,7 +17,7 @@ import (
 var known = Known{
 	Profiles: []string{"latency", "throughput", "hyperpod", "epp"},
 	Scorers:  []string{"queue", "kvCache", "running", "prefix", "loraAffinity"},
-	Engines:  []string{"vllm", "sglang", "llamacpp"},
+	Engines:  []string{"auto", "vllm", "sglang", "llamacpp"},
 }
 
 // Each testdata/*.bad.yaml says in comments what must be said about it:

@@ -162,7 +162,7 @@ func poolNames(pools []*configpb.Pool) []string {
 }
 
 func (v *validator) pool(p *configpb.Pool, path string) {
-	v.oneOf(path+".engine", "engine", p.Engine, append([]string{"auto"}, v.known.Engines...))
+	v.oneOf(path+".engine", "engine", p.Engine, v.known.Engines)
 	v.oneOf(path+".profile", "profile", p.Profile, v.known.Profiles)
 	v.weights(p.Weights, path+".weights")
 	v.discovery(p.Discovery, path+".discovery")
