@@ -14,11 +14,12 @@ import (
 )
 
 // discovery wants exactly one source of endpoints, and looks into it as far as
-// that is possible without the network. Static entries are looked at by pods.
+// that is possible without the network.
 func (v *validator) discovery(d *configpb.Discovery, path string) {
 	var given []string
 	if len(d.Static) > 0 {
 		given = append(given, "static")
+		v.static(d.Static, path+".static")
 	}
 	if d.File != "" {
 		given = append(given, "file")
@@ -67,23 +68,20 @@ func (v *validator) kubernetes(k *configpb.Kubernetes, path string) {
 	}
 }
 
-// pods wants each static entry to be the endpoint of one pod in one pool: a pod
-// in two would be charged in neither for what the other sends.
-func (v *validator) pods(pools []*configpb.Pool) {
+// static wants each entry to be the endpoint of one pod, once.
+func (v *validator) static(entries []*structpb.Value, path string) {
 	first := map[netip.AddrPort]string{}
-	for i, p := range pools {
-		for j, entry := range p.Discovery.Static {
-			path := fmt.Sprintf("pools[%d].discovery.static[%d]", i, j)
-			addr, ok := v.entry(entry, path)
-			if !ok {
-				continue
-			}
-			if at, twice := first[addr]; twice {
-				v.mistake(path, "%s is already %s in line %d; a pod belongs to one pool, once", addr, at, v.lineOf(at))
-				continue
-			}
-			first[addr] = path
+	for i, entry := range entries {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		addr, ok := v.entry(entry, at)
+		if !ok {
+			continue
 		}
+		if before, twice := first[addr]; twice {
+			v.mistake(at, "%s is already %s in line %d; want each pod once", addr, before, v.lineOf(before))
+			continue
+		}
+		first[addr] = at
 	}
 }
 

@@ -56,7 +56,6 @@ func (v *validator) config(c *configpb.GatewayConfig) {
 		v.mistake("pools", "none given; want at least one pool")
 	}
 	v.names(c)
-	v.pods(c.Pools)
 	for i, p := range c.Pools {
 		v.pool(p, fmt.Sprintf("pools[%d]", i))
 	}
