@@ -33,7 +33,7 @@ func newServer(addr, token string, ready bool) *Server {
 	table.SetStats(pods[0], &podstate.Stats{
 		At: now.Add(-1500 * time.Millisecond), Engine: "vllm",
 		Known:   podstate.FieldWaiting | podstate.FieldKVUsage | podstate.FieldAdapters,
-		KVUsage: 0.5, Adapters: []string{"sql"}, Running: 7,
+		KVUsage: 0.5, KVPeak: 0.75, Adapters: []string{"sql"}, Running: 7,
 	}, 0)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "warmpath_test_gauge", Help: "Help."}, func() float64 { return 3 }))
@@ -140,7 +140,7 @@ func TestPods(t *testing.T) {
 		"name": "pod-0", "address": "10.0.0.1:8000", "engine": "vllm", "ageSeconds": "1.5",
 		"charge": "map[aheadTokens:100 heldTokens:120 requests:1 unseen:1]",
 		// Running is 7 in Stats but not known, so it is not shown.
-		"reported": "map[adapters:[sql] kvUsage:0.5 waiting:0]",
+		"reported": "map[adapters:[sql] kvPeak:0.75 kvUsage:0.5 waiting:0]",
 	} {
 		if g := fmt.Sprint(first[key]); g != want {
 			t.Errorf("%s is %s, want %s", key, g, want)

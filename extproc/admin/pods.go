@@ -30,8 +30,10 @@ type podView struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 	Engine   string            `json:"engine,omitempty"`
 	Age      *float64          `json:"ageSeconds,omitempty"` // of reported; none before the first scrape
-	Out      string            `json:"out,omitempty"`        // why the pod is not picked
-	Ramp     float64           `json:"ramp"`                 // share of its normal load that it should get
+	Every    float64           `json:"everySeconds,omitempty"`
+	Epoch    int               `json:"epoch"`         // how often its counters, and with them its caches, began anew
+	Out      string            `json:"out,omitempty"` // why the pod is not picked
+	Ramp     float64           `json:"ramp"`          // share of its normal load that it should get
 	Charge   chargeView        `json:"charge"`
 	Reported map[string]any    `json:"reported"`
 }
@@ -62,12 +64,13 @@ func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 func viewPod(c *podstate.Candidate) podView {
 	v := podView{
 		Name: c.Pod.Spec.Name, Address: c.Pod.Addr, UID: c.Pod.Spec.UID, Labels: c.Pod.Spec.Labels,
-		Engine: c.Stats.Engine, Out: c.Health.Out, Ramp: c.Health.Ramp,
+		Engine: c.Stats.Engine, Epoch: c.Stats.Epoch, Out: c.Health.Out, Ramp: c.Health.Ramp,
 		Charge:   chargeView{c.Charge.Requests, c.Unseen, c.Charge.Ahead, c.Charge.Held},
 		Reported: map[string]any{},
 	}
 	if !math.IsInf(c.Age, 0) {
 		v.Age = &c.Age
+		v.Every = c.Stats.Every.Seconds()
 	}
 	st := c.Stats
 	for _, f := range []struct {
@@ -79,11 +82,13 @@ func viewPod(c *podstate.Candidate) podView {
 		{podstate.FieldWaiting, "waiting", st.Waiting},
 		{podstate.FieldDeferred, "deferred", st.Deferred},
 		{podstate.FieldKVUsage, "kvUsage", st.KVUsage},
+		{podstate.FieldKVUsage, "kvPeak", st.KVPeak},
 		{podstate.FieldKVTokens, "kvTokens", st.KVTokens},
 		{podstate.FieldBlockTokens, "blockTokens", st.BlockTokens},
 		{podstate.FieldMaxRunning, "maxRunning", st.MaxRunning},
 		{podstate.FieldMaxModelLen, "maxModelLen", st.MaxModelLen},
 		{podstate.FieldLoad, "load", st.Load},
+		{podstate.FieldPrefillTokens, "prefillTokens", st.PrefillTokens},
 		{podstate.FieldAdapters, "adapters", st.Adapters},
 		{podstate.FieldMaxAdapters, "maxAdapters", st.MaxAdapters},
 		{podstate.FieldPrefixHits, "prefixQueries", st.PrefixQueries},
