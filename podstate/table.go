@@ -27,6 +27,7 @@ type Table struct {
 	free    []int // slots of pods that have left
 	slots   int   // slots ever used
 	picks   uint64
+	warm    bool // some pod of scratch has a part of the prompt cached
 	scratch []Candidate
 }
 
@@ -157,14 +158,14 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 	c.Pod.charge.add(r.charge, 1)
 	t.picks++
 	c.Pod.last = t.picks
-	if !slices.ContainsFunc(cands, func(c Candidate) bool { return c.Cached > 0 }) {
+	if !t.warm {
 		c.Pod.lastCold = t.picks
 	}
 	return r, nil
 }
 
 func (t *Table) candidatesLocked(ask *Ask) []Candidate {
-	t.scratch = t.scratch[:0]
+	t.scratch, t.warm = t.scratch[:0], false
 	out := false
 	for _, p := range t.pods {
 		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
@@ -179,6 +180,7 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 		if ask.Adapter != "" {
 			c.Adapter = p.stats.adapterState(ask.Adapter)
 		}
+		t.warm = t.warm || c.Cached > 0
 		out = out || c.Health.Out != ""
 		t.scratch = append(t.scratch, c)
 	}

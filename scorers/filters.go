@@ -3,6 +3,7 @@ package scorers
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/warmpath/warmpath/podstate"
 )
@@ -22,8 +23,10 @@ func (f *subset) Filter(req *Request, pods []podstate.Candidate, out []bool) {
 	}
 	f.allowed = f.allowed[:0]
 	for _, s := range req.Subset {
-		if a, err := netip.ParseAddrPort(s); err == nil {
-			f.allowed = append(f.allowed, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+		if strings.HasPrefix(s, "[") || strings.Count(s, ":") == 1 {
+			if a, err := netip.ParseAddrPort(s); err == nil {
+				f.allowed = append(f.allowed, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+			}
 		} else if a, err := netip.ParseAddr(s); err == nil {
 			f.allowed = append(f.allowed, netip.AddrPortFrom(a.Unmap(), 0))
 		}

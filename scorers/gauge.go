@@ -2,6 +2,7 @@ package scorers
 
 import (
 	"slices"
+	"time"
 
 	"github.com/warmpath/warmpath/podstate"
 )
@@ -14,20 +15,20 @@ type gauge struct {
 }
 
 func (g *gauge) read(pods []podstate.Candidate, field podstate.Field, get func(*podstate.Stats) float64, out []float64) {
-	g.fresh = g.fresh[:0]
 	sure := true
 	for i := range pods {
-		known := pods[i].Stats.Has(field)
-		if known {
-			out[i] = get(pods[i].Stats)
-			if trust(&pods[i]) > 0 {
-				g.fresh = append(g.fresh, out[i])
-			}
-		}
-		sure = sure && known && trust(&pods[i]) == 1
+		s := pods[i].Stats
+		out[i] = get(s)
+		sure = sure && s.Has(field) && trust(&pods[i]) == 1
 	}
 	if sure {
 		return
+	}
+	g.fresh = g.fresh[:0]
+	for i := range pods {
+		if pods[i].Stats.Has(field) && trust(&pods[i]) > 0 {
+			g.fresh = append(g.fresh, out[i])
+		}
 	}
 	median := 0.0
 	if n := len(g.fresh); n > 0 {
@@ -35,24 +36,26 @@ func (g *gauge) read(pods []podstate.Candidate, field podstate.Field, get func(*
 		median = (g.fresh[n/2] + g.fresh[(n-1)/2]) / 2
 	}
 	for i := range pods {
-		if !pods[i].Stats.Has(field) {
-			out[i] = median
-			continue
+		t := 0.0
+		if pods[i].Stats.Has(field) {
+			t = trust(&pods[i])
 		}
-		t := trust(&pods[i])
 		out[i] = t*out[i] + (1-t)*median
 	}
 }
 
-// trust says how far a pod's stats can be believed, 1 to 0, by the number of
-// scrapes that are overdue.
+// trust says how far a pod's stats can be believed, 1 to 0, by how many scrapes
+// are overdue.
 func trust(c *podstate.Candidate) float64 {
 	const full, none = 3, 10
-	every := c.Stats.Every.Seconds()
+	every := float64(c.Stats.Every) / float64(time.Second)
 	if every <= 0 {
 		every = 1
 	}
-	return min(1, max(0, (none-c.Age/every)/(none-full)))
+	if c.Age <= full*every {
+		return 1
+	}
+	return max(0, (none-c.Age/every)/(none-full))
 }
 
 // unseenShare is the part of what was sent and has not ended that the stats

@@ -1,0 +1,82 @@
+package scorers
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/warmpath/warmpath/podstate"
+)
+
+func TestFilters(t *testing.T) {
+	type pods = []podstate.Candidate
+	sleeps := reported(podstate.FieldAsleep, podstate.Stats{Asleep: true})
+	awake := reported(podstate.FieldAsleep, podstate.Stats{})
+	out := podstate.Candidate{Health: podstate.Health{Out: podstate.OutEjected}}
+	ok := podstate.Candidate{}
+	resident, free, full := adapter(podstate.AdapterResident), adapter(podstate.AdapterFree), adapter(podstate.AdapterFull)
+	new := aged(waits(0, 0), 0.5)
+	old := aged(waits(0, 0), 60)
+
+	tests := []struct {
+		name    string
+		subset  []string
+		pods    pods
+		want    []int // pods that may take the request
+		refusal string
+	}{
+		{"without pods", nil, nil, nil, RefusalNoPod},
+		{"without a subset all may", nil, pods{ok, ok}, []int{0, 1}, ""},
+		{"an address in the subset", []string{"10.0.0.2:8000"}, pods{ok, ok, ok}, []int{1}, ""},
+		{"an IP in the subset", []string{"10.0.0.3", "10.0.0.1"}, pods{ok, ok, ok}, []int{0, 2}, ""},
+		{"an IPv4 address in IPv6 form", []string{"::ffff:10.0.0.2", "[::ffff:10.0.0.3]:8000"}, pods{ok, ok, ok}, []int{1, 2}, ""},
+		{"another port", []string{"10.0.0.1:8001"}, pods{ok}, nil, RefusalSubset},
+		{"nonsense in the subset", []string{"", "x", "10.0.0.1:"}, pods{ok}, nil, RefusalSubset},
+		{"an empty subset", []string{}, pods{ok}, nil, RefusalSubset},
+		{"pods that sleep never", nil, pods{sleeps, awake, ok}, []int{1, 2}, ""},
+		{"all pods sleep", nil, pods{sleeps, sleeps}, nil, RefusalNoPod},
+		{"sick pods if there are others", nil, pods{out, ok}, []int{1}, ""},
+		{"sick pods if there are no others", nil, pods{out, out}, []int{0, 1}, ""},
+		{"sick pods of a subset without others", []string{"10.0.0.1"}, pods{out, ok}, []int{0}, ""},
+		{"full adapter slots if another is free", nil, pods{full, free, resident}, []int{1, 2}, ""},
+		{"full adapter slots if the adapter is on one pod only", nil, pods{full, full, resident}, []int{0, 1, 2}, ""},
+		{"old stats if most are new", nil, pods{new, old, new}, []int{0, 2}, ""},
+		{"old stats if most are old", nil, pods{new, old, old}, []int{0, 1, 2}, ""},
+		{"never scraped", nil, pods{new, new, unreported()}, []int{0, 1, 2}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := NewProfile("hyperpod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cands := named(slices.Clone(tt.pods)...)
+			req := &Request{Subset: tt.subset}
+			n := p.filter(req, cands)
+			var got []int
+			for _, c := range cands[:n] {
+				got = append(got, c.Pod.Slot)
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, tt.want) || req.Refusal != tt.refusal {
+				t.Errorf("got %v, %q, want %v, %q", got, req.Refusal, tt.want, tt.refusal)
+			}
+		})
+	}
+}
+
+func TestRampingPodGetsItsShare(t *testing.T) {
+	p, err := NewProfile("hyperpod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for seed := range uint64(10_000) {
+		cands := named(podstate.Candidate{Health: podstate.Health{Ramp: 0.2}}, podstate.Candidate{Health: podstate.Health{Ramp: 1}})
+		if first, _ := p.Choose(&Request{Seed: seed}, cands); cands[first].Pod.Slot == 0 {
+			n++
+		}
+	}
+	if n < 800 || n > 1200 { // half of 0.2
+		t.Errorf("a pod at a fifth of its load got %d of 10,000 requests, want about 1,000", n)
+	}
+}
