@@ -1,0 +1,202 @@
+package scrape
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/warmpath/warmpath/podstate"
+)
+
+// Config says how the pods of a pool are scraped.
+type Config struct {
+	Pool     string            // for metrics and logs
+	Engine   string            // one of EngineNames; empty: Auto
+	Interval time.Duration     // between two scrapes of a pod; 0: 1 s; at least 10 ms
+	Path     string            // of the metrics; empty: the engine's
+	Port     uint16            // of the metrics; 0: the one that the pod serves at
+	TLS      *tls.Config       // nil: plain HTTP
+	Token    string            // sent as bearer token; empty: none
+	Mapping  map[string]string // from the name of a quantity to a series that comes before the engine's own
+
+	// Set by New.
+	program  *program            // of Engine; nil: Auto
+	programs map[string]*program // by the name of the engine
+	now      func() time.Time
+}
+
+// maxPause bounds the time between two scrapes of a pod that fails: it may be
+// back any moment.
+const maxPause = 5 * time.Second
+
+// Scraper keeps the stats of a table's pods fresh, with one loop for each pod.
+type Scraper struct {
+	cfg     Config
+	table   *podstate.Table
+	client  *client
+	metrics *Metrics
+	log     *slog.Logger
+	changed chan []*podstate.Pod // the newest membership, until Run has taken it
+}
+
+// New returns a scraper that does nothing before Run.
+func New(cfg Config, table *podstate.Table, m *Metrics, log *slog.Logger) (*Scraper, error) {
+	if cfg.Interval == 0 {
+		cfg.Interval = time.Second
+	}
+	if cfg.Interval < 10*time.Millisecond {
+		return nil, fmt.Errorf("scrape interval %v is too short; at least 10ms", cfg.Interval)
+	}
+	if cfg.Path != "" && !strings.HasPrefix(cfg.Path, "/") {
+		return nil, fmt.Errorf("scrape path %q does not begin with /", cfg.Path)
+	}
+	extra, err := parseMapping(cfg.Mapping)
+	if err != nil {
+		return nil, err
+	}
+	cfg.programs = make(map[string]*program, len(engines))
+	for _, e := range engines {
+		cfg.programs[e.name] = compile(e, extra)
+	}
+	e, err := engineByName(cfg.Engine)
+	if err != nil {
+		return nil, err
+	}
+	if e != nil {
+		cfg.program = cfg.programs[e.name]
+	}
+	cfg.now = time.Now
+	return &Scraper{
+		cfg: cfg, table: table, metrics: m, log: log,
+		client:  newClient(newTransport(cfg.TLS), cfg.Token),
+		changed: make(chan []*podstate.Pod, 1),
+	}, nil
+}
+
+// Set makes the pods, which are members of the table, those that are scraped. It
+// does not wait, and may be called before Run and at any time.
+func (s *Scraper) Set(pods []*podstate.Pod) {
+	for {
+		select {
+		case s.changed <- pods:
+			return
+		default:
+		}
+		select {
+		case <-s.changed: // nobody has seen it: the newer one replaces it
+		default:
+		}
+	}
+}
+
+// Run scrapes until ctx ends, and returns when all loops have ended.
+func (s *Scraper) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	stops := map[*podstate.Pod]context.CancelFunc{}
+	s.metrics.watch(s.cfg.Pool, s.table)
+	defer func() {
+		for _, stop := range stops {
+			stop()
+		}
+		loops.Wait()
+		s.client.http.CloseIdleConnections()
+		s.metrics.forget(s.cfg.Pool, s.table)
+	}()
+	for {
+		var pods []*podstate.Pod
+		select {
+		case <-ctx.Done():
+			return nil
+		case pods = <-s.changed:
+		}
+		gone := make(map[*podstate.Pod]bool, len(stops))
+		for p := range stops {
+			gone[p] = true
+		}
+		for _, p := range pods {
+			delete(gone, p)
+			if stops[p] != nil {
+				continue
+			}
+			loopCtx, stop := context.WithCancel(ctx)
+			stops[p] = stop
+			// Spread, so that a thousand pods do not answer in the same moment for ever;
+			// few pods are known at once.
+			offset := time.Duration(rand.Float64() * float64(min(s.cfg.Interval, time.Duration(len(pods))*time.Millisecond)))
+			loops.Go(func() { s.loop(loopCtx, p, offset) })
+		}
+		for p := range gone {
+			stops[p]()
+			delete(stops, p)
+		}
+	}
+}
+
+// loop scrapes one pod until ctx ends.
+func (s *Scraper) loop(ctx context.Context, pod *podstate.Pod, offset time.Duration) {
+	t := newTarget(&s.cfg, s.client, pod)
+	timer := time.NewTimer(offset)
+	defer timer.Stop()
+	failures, failedSince := 0, time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := s.once(ctx, t, pod)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && failures > 0:
+			s.log.Info("pod is scraped again", "pool", s.cfg.Pool, "pod", pod.Addr, "after", s.cfg.now().Sub(failedSince))
+			failures = 0
+		case err != nil:
+			if failures++; failures == 1 {
+				failedSince = s.cfg.now()
+				s.log.Warn("cannot scrape pod", "pool", s.cfg.Pool, "pod", pod.Addr, "error", err)
+			}
+		}
+		timer.Reset(jittered(pause(s.cfg.Interval, failures)))
+	}
+}
+
+// once scrapes a pod and hands the result on.
+func (s *Scraper) once(ctx context.Context, t *target, pod *podstate.Pod) error {
+	start := s.cfg.now()
+	mark := s.table.BeginScrape(pod)
+	stats, err := t.scrape(ctx, start)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	m := s.metrics
+	m.results.WithLabelValues(s.cfg.Pool, outcome(err)).Inc()
+	m.seconds.WithLabelValues(s.cfg.Pool).Observe(s.cfg.now().Sub(start).Seconds())
+	m.bytes.WithLabelValues(s.cfg.Pool).Add(float64(t.bytes))
+	m.badLines.WithLabelValues(s.cfg.Pool).Add(float64(t.bad))
+	if err != nil {
+		return err
+	}
+	stats.Every = s.cfg.Interval
+	s.table.SetStats(pod, stats, mark)
+	return nil
+}
+
+// pause is the time until the next scrape after so many failures in a row.
+func pause(interval time.Duration, failures int) time.Duration {
+	p := interval
+	for range min(failures-1, 10) {
+		p *= 2
+	}
+	return min(p, max(interval, maxPause))
+}
+
+// jittered varies a pause by a tenth, so that pods do not fall into step.
+func jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
+}
