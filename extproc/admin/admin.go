@@ -35,7 +35,7 @@ type Config struct {
 type Pool struct {
 	Name    string
 	Table   *podstate.Table
-	Metrics string // path of the pods' metrics
+	Metrics string // path of the pods' metrics; empty: /metrics
 }
 
 // Server answers on the admin port.

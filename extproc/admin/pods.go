@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -126,6 +127,7 @@ func (s *Server) podMetrics(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, err.Error()+"\n")
 		return
 	}
+	path = cmp.Or(path, "/metrics")
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+pod.Addr+path, nil)
 	if err != nil {
 		reply(w, http.StatusInternalServerError, err.Error()+"\n")

@@ -35,7 +35,7 @@ func setDefaults(c *configpb.GatewayConfig) {
 		// Engines renew their gauges once a step; a second is one to ten of them
 		// and costs a pod less than a thousandth of a core.
 		text(&sc.Interval, "1s")
-		text(&sc.Path, "/metrics")
+		// No default for the path: it is the engine's.
 	}
 
 	e := message(&c.Envoy)

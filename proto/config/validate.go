@@ -166,7 +166,7 @@ func (v *validator) pool(p *configpb.Pool, path string) {
 	v.weights(p.Weights, path+".weights")
 	v.discovery(p.Discovery, path+".discovery")
 	v.duration(path+".scrape.interval", p.Scrape.Interval, minInterval, maxInterval)
-	if u := p.Scrape.Path; !strings.HasPrefix(u, "/") || strings.ContainsFunc(u, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' }) {
+	if u := p.Scrape.Path; u != "" && (!strings.HasPrefix(u, "/") || strings.ContainsFunc(u, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' })) {
 		v.mistake(path+".scrape.path", "%q; want a path that begins with \"/\", as in \"/metrics\"", clip(u))
 	}
 }

@@ -616,7 +616,7 @@ func (x *Kubernetes) GetTargetPort() int32 {
 type Scrape struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Interval      string                 `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"` // default 1s
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`         // default /metrics
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`         // default: the engine's own, /metrics for nearly all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
