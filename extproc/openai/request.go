@@ -10,9 +10,9 @@
 package openai
 
 import (
+	"math"
 	"math/bits"
 	"slices"
-	"strconv"
 	"unicode/utf8"
 )
 
@@ -238,13 +238,18 @@ func text(raw []byte, escaped bool, last *string) (string, bool) {
 
 // count gives a number above 0, or 0 for anything else.
 func count(raw []byte) int {
-	const longest = len("9223372036854775807")
-	if len(raw) > longest {
-		return 0
+	n, _ := whole(raw)
+	return n
+}
+
+// whole reads a whole number that is not negative.
+func whole(digits []byte) (n int, ok bool) {
+	for _, c := range digits {
+		d := int(c - '0')
+		if c < '0' || '9' < c || n > (math.MaxInt-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
 	}
-	n, err := strconv.Atoi(string(raw))
-	if err != nil {
-		return 0
-	}
-	return max(0, n)
+	return n, len(digits) > 0
 }

@@ -111,7 +111,7 @@ var oddBodies = []string{
 	"", " ", "null", "true", "1", "-", "-0", "01", "1.", "1.5e+7", "1e", ".5", `"a"`, `"a`, `"\`, `"\u12`, `"\ud83d"`, `"\x"`, "\"\x01\"", "\"\xff\"",
 	"[]", "[1,]", "[1 2]", "[,]", "[", "[}", "{}", "{", "{]", `{"a"}`, `{"a":}`, `{"a":1,}`, `{"a" 1}`, `{a:1}`, `{"a":1 "b":2}`, "{} {}", "{}x", " {\t}\r\n",
 	`{"mod\u0065l":"a\/b","str\u0065am":true}`, `{"model":"a","model":5}`, `{"model":5,"model":"a"}`, "{\"model\":\"\xff\xfe\"}", `{"model":"\ud800"}`,
-	`{"max_tokens":9999999999999999999}`, `{"max_tokens":1e2,"n":-1}`, `{"max_tokens":5,"max_completion_tokens":7,"n":2}`, `{"max_tokens":true,"max_output_tokens":3}`,
+	`{"max_tokens":9999999999999999999}`, `{"max_tokens":9223372036854775807,"n":9223372036854775808}`, `{"max_tokens":1e2,"n":-1}`, `{"max_tokens":5,"max_completion_tokens":7,"n":2}`, `{"max_tokens":true,"max_output_tokens":3}`,
 	`{"stream":"true"}`, `{"stream":true,"stream":null}`, `{"stream_options":{"include_usage":true}}`, `{"stream_options":{"include_usage":true,"include_usage":0}}`, `{"stream_options":[true]}`,
 	`{"cache_salt":"a"}`, `{"cache_salt":["a"]}`, `{"messages":tru}`, `{"messages":[{"content":[{"source":{"type":"base64","data":1}}]}]}`, `{"messages":[{"source":{"type":}}]}`,
 	`{"messages":[{"audio":{]}]}`, `{"messages":[{"audio":"` + base64 + `"}}`, `{"input":[[[[1]]]]}`, `{"tools":[{"a":"data:;base64,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}]}`,
