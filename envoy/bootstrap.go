@@ -5,6 +5,7 @@ package envoy
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"net"
@@ -26,27 +27,12 @@ var bootstrapText string
 // Target says which Envoy a bootstrap is for, as far as the config cannot know.
 type Target struct {
 	Version string // "1.36" to "1.40"; empty is the newest
-	Picker  string // host:port at which Envoy reaches warmpath's gRPC server; empty: that of the config, on this machine
-}
 
-// steering are headers that would let a client choose its pod, or change how
-// often Envoy tries. Envoy removes x-envoy-* only from clients outside of
-// private networks, and a client's x-envoy-retry-on would bring retries back to
-// the route that must not have them.
-var steering = []string{
-	"x-gateway-destination-endpoint",
-	"x-gateway-destination-endpoint-subset",
-	"x-gateway-destination-endpoint-served",
-	"x-envoy-retry-on",
-	"x-envoy-retry-grpc-on",
-	"x-envoy-max-retries",
-	"x-envoy-retriable-status-codes",
-	"x-envoy-retriable-header-names",
+	// Pickers are host:port at which Envoy reaches the gRPC servers of warmpath's
+	// replicas; a name stands for all its addresses. Empty means the address of
+	// the config, on this machine.
+	Pickers []string
 }
-
-// retryOn are the failures after which the next pod is tried. None of them can
-// happen once the first byte of a response has come.
-const retryOn = "connect-failure,refused-stream,reset-before-request,retriable-status-codes"
 
 // bootstrapData is what the template sees.
 type bootstrapData struct {
@@ -56,11 +42,9 @@ type bootstrapData struct {
 	FailOpen        bool
 	TLS             bool
 	SmallRouteLimit bool // the route's limit of a buffered body has no effect
-	Strip           []string
-	RetryOn         string
 	Listen          socketAddress
 	Admin           socketAddress
-	Picker          socketAddress
+	Pickers         []socketAddress
 }
 
 // socketAddress is an address as the template prints it.
@@ -102,8 +86,6 @@ func newBootstrapData(cfg *configpb.GatewayConfig, target Target) (*bootstrapDat
 		FailOpen:        cfg.GetEnvoy() == nil || cfg.GetEnvoy().FailOpen == nil || cfg.GetEnvoy().GetFailOpen(),
 		TLS:             cfg.GetServer().GetGrpc().GetTls().GetMode() == "on",
 		SmallRouteLimit: minor == 36,
-		Strip:           steering,
-		RetryOn:         retryOn,
 	}
 	switch d.BodyMode {
 	case "":
@@ -121,7 +103,7 @@ func newBootstrapData(cfg *configpb.GatewayConfig, target Target) (*bootstrapDat
 	if d.Admin, err = bindAddress("envoy.admin", cfg.GetEnvoy().GetAdmin(), "127.0.0.1:9901"); err != nil {
 		return nil, err
 	}
-	d.Picker, err = pickerAddress(target.Picker, cfg.GetServer().GetGrpc().GetAddress())
+	d.Pickers, err = pickerAddresses(target.Pickers, cfg.GetServer().GetGrpc().GetAddress())
 	return d, err
 }
 
@@ -163,27 +145,27 @@ func bindAddress(field, value, otherwise string) (socketAddress, error) {
 	return socketAddress{Host: strconv.Quote(host), Port: port, DualStack: host == "::"}, nil
 }
 
-// pickerAddress is where Envoy finds warmpath: the address given, else the one
-// that warmpath listens on, where "every interface" means this machine.
-func pickerAddress(picker, listen string) (socketAddress, error) {
-	field, value := "picker address", picker
-	if value == "" {
-		field, value = "server.grpc.address", listen
+// pickerAddresses are where Envoy finds warmpath: the addresses given, else the
+// one that warmpath listens on, where "every interface" means this machine.
+func pickerAddresses(pickers []string, listen string) (addrs []socketAddress, err error) {
+	field := "picker address"
+	if len(pickers) == 0 {
+		field, pickers = "server.grpc.address", []string{cmp.Or(listen, ":9002")}
 	}
-	if value == "" {
-		value = ":9002"
-	}
-	host, port, err := splitAddress(field, value)
-	if err != nil {
-		return socketAddress{}, err
-	}
-	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-		if ip.Is6() {
-			host = "::1"
+	for _, value := range pickers {
+		host, port, err := splitAddress(field, value)
+		if err != nil {
+			return nil, err
 		}
+		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+			host = "127.0.0.1"
+			if ip.Is6() {
+				host = "::1"
+			}
+		}
+		addrs = append(addrs, socketAddress{Host: strconv.Quote(host), Port: port})
 	}
-	return socketAddress{Host: strconv.Quote(host), Port: port}, nil
+	return addrs, nil
 }
 
 func splitAddress(field, value string) (host string, port uint16, err error) {

@@ -23,7 +23,7 @@ var bootstraps = map[string]struct {
 	"fail-closed-tls": {&configpb.GatewayConfig{
 		Server: &configpb.Server{Grpc: &configpb.GRPC{Address: "10.1.2.3:9100", Tls: &configpb.TLS{Mode: "on"}}},
 		Envoy:  &configpb.Envoy{Listen: "[::]:80", Admin: "127.0.0.1:0", FailOpen: new(bool)},
-	}, Target{Picker: "warmpath.llm.svc:9002"}},
+	}, Target{Pickers: []string{"warmpath.llm.svc:9002", "10.1.2.4:9100"}}},
 	"envoy-1.36": {&configpb.GatewayConfig{}, Target{Version: "1.36.4"}},
 	"duplex": {&configpb.GatewayConfig{
 		Server: &configpb.Server{Grpc: &configpb.GRPC{Address: "[::]:9002"}},
@@ -92,8 +92,8 @@ func TestBootstrapMistakes(t *testing.T) {
 		"an unknown body mode":     {envoy(&configpb.Envoy{BodyMode: "STREAMED"}), Target{}, []string{`envoy.bodyMode "STREAMED"`, "BUFFERED"}},
 		"a name to listen on":      {envoy(&configpb.Envoy{Listen: "localhost:80"}), Target{}, []string{`envoy.listen "localhost:80"`, "0.0.0.0:8080"}},
 		"a port that is none":      {envoy(&configpb.Envoy{Admin: "127.0.0.1:http"}), Target{}, []string{`envoy.admin "127.0.0.1:http"`, `"http"`}},
-		"a picker without a port":  {&configpb.GatewayConfig{}, Target{Picker: "warmpath"}, []string{`picker address "warmpath"`, "host:port"}},
-		"a picker that breaks out of its quotes": {&configpb.GatewayConfig{}, Target{Picker: "a\", port_value: 1}}}\nevil: \"x:9002"},
+		"a picker without a port":  {&configpb.GatewayConfig{}, Target{Pickers: []string{"warmpath"}}, []string{`picker address "warmpath"`, "host:port"}},
+		"a picker that breaks out of its quotes": {&configpb.GatewayConfig{}, Target{Pickers: []string{"a\", port_value: 1}}}\nevil: \"x:9002"}},
 			nil},
 	} {
 		t.Run(name, func(t *testing.T) {

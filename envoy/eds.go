@@ -51,7 +51,6 @@ type EDS struct {
 	current *anypb.Any
 	streams map[*edsStream]bool
 	moved   chan struct{} // closed and replaced whenever version, a stream's acked or streams changes
-	closed  bool
 }
 
 // NewEDS returns an EDS that publishes nothing until each of the named pools has
@@ -74,15 +73,6 @@ func NewEDS(pools []string, log *slog.Logger) *EDS {
 
 // Register adds EDS to a gRPC server.
 func (e *EDS) Register(s grpc.ServiceRegistrar) { edspb.RegisterEndpointDiscoveryServiceServer(s, e) }
-
-// Close ends the streams of all Envoys, which keep the endpoints that they have.
-// Without it a graceful stop of the gRPC server would wait for them for ever.
-func (e *EDS) Close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closed = true
-	e.moveLocked()
-}
 
 // Set replaces the endpoints of a pool and waits until every connected Envoy has
 // them, for 500 ms at most; then the pods may be picked. Before it returns, a

@@ -48,10 +48,7 @@ func (e *EDS) StreamEndpoints(stream edspb.EndpointDiscoveryService_StreamEndpoi
 	hold := time.NewTimer(holdTimeout)
 	defer hold.Stop()
 	for {
-		moved, version, resource, err := e.state()
-		if err != nil {
-			return err
-		}
+		moved, version, resource := e.state()
 		if s != nil && version > sent {
 			label := e.label(version)
 			err := stream.Send(&discoverypb.DiscoveryResponse{
@@ -72,13 +69,14 @@ func (e *EDS) StreamEndpoints(stream edspb.EndpointDiscoveryService_StreamEndpoi
 				return err
 			}
 		case req := <-requests:
-			if s == nil {
-				if s, err = e.join(req); err != nil {
-					return err
-				}
+			if s != nil {
+				e.answered(s, req)
 				continue
 			}
-			e.answered(s, req)
+			var err error
+			if s, err = e.join(req); err != nil {
+				return err
+			}
 		case err := <-ended:
 			if stream.Context().Err() != nil {
 				return nil // Envoy has gone; nobody reads the status
@@ -89,13 +87,10 @@ func (e *EDS) StreamEndpoints(stream edspb.EndpointDiscoveryService_StreamEndpoi
 }
 
 // state returns what a stream has to send, and a channel that closes when that changes.
-func (e *EDS) state() (moved <-chan struct{}, version uint64, resource *anypb.Any, err error) {
+func (e *EDS) state() (moved <-chan struct{}, version uint64, resource *anypb.Any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
-		return nil, 0, nil, status.Error(codes.Unavailable, "warmpath is stopping")
-	}
-	return e.moved, e.version, e.current, nil
+	return e.moved, e.version, e.current
 }
 
 // stopHolding publishes what there is, though some pool has not been found.
