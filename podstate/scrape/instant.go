@@ -41,7 +41,7 @@ func (l *loader) ask(ctx context.Context, t *target, s *podstate.Stats) {
 // fetch decodes a JSON answer. An endpoint that the server does not have is not
 // asked again.
 func (l *loader) fetch(ctx context.Context, t *target, path string, into any) bool {
-	a, err := t.client.get(ctx, t.base+path)
+	a, err := t.client.get(ctx, path)
 	var status *statusError
 	if errors.As(err, &status) && status.status < 500 {
 		l.kind = noInstant
@@ -49,7 +49,7 @@ func (l *loader) fetch(ctx context.Context, t *target, path string, into any) bo
 	if err != nil {
 		return false
 	}
-	defer a.release()
+	defer a.free()
 	t.bytes += len(a.body)
 	return json.Unmarshal(a.body, into) == nil
 }

@@ -74,6 +74,13 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+func (m *Metrics) observe(pool, outcome string, took time.Duration, bytes, bad int) {
+	m.results.WithLabelValues(pool, outcome).Inc()
+	m.seconds.WithLabelValues(pool).Observe(took.Seconds())
+	m.bytes.WithLabelValues(pool).Add(float64(bytes))
+	m.badLines.WithLabelValues(pool).Add(float64(bad))
+}
+
 // watch begins and forget ends the series of a pool.
 func (m *Metrics) watch(pool string, t *podstate.Table) {
 	m.mu.Lock()

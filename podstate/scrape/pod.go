@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"net/url"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -19,51 +18,44 @@ var errNothing = errors.New("no known series in the answer")
 type target struct {
 	cfg    *Config
 	client *client
-	base   string // scheme://host:port
 
 	prog   *program // nil: the engine is not known yet
 	reader *reader
 	path   string // of the metrics
 	named  string // path and query that send the wanted series only; empty: the pod does not know such
 
-	epoch  int // carried over from the reader of another engine
-	blind  int // good scrapes in a row without any load
-	bytes  int // read by the last scrape
-	bad    int // wanted lines that it could not read
-	stats  podstate.Stats
-	loader loader
+	epoch    int // carried over from the readers of other engines
+	blind    int // good scrapes in a row without any known series
+	patience int // blind scrapes until the engine is detected again
+	bytes    int // read by the last scrape
+	bad      int // wanted lines that it could not read
+	stats    podstate.Stats
+	loader   loader
 }
 
-func newTarget(cfg *Config, c *client, pod *podstate.Pod) *target {
-	addr := pod.Spec.Addr
-	scheme := "http"
-	if cfg.TLS != nil {
-		scheme = "https"
-	}
+func newTarget(cfg *Config, pod *podstate.Pod) *target {
 	host := pod.Addr
 	if cfg.Port != 0 {
-		host = fmt.Sprintf("%s:%d", bracketed(addr.Addr().String()), cfg.Port)
+		host = netip.AddrPortFrom(pod.Spec.Addr.Addr(), cfg.Port).String()
 	}
-	t := &target{cfg: cfg, client: c, base: scheme + "://" + host}
+	t := &target{cfg: cfg, client: newClient(cfg, host)}
 	if cfg.program != nil {
 		t.become(cfg.program, cfg.program.engine.path)
 	}
 	return t
 }
 
-func bracketed(ip string) string {
-	if strings.Contains(ip, ":") {
-		return "[" + ip + "]"
-	}
-	return ip
-}
-
 // become sets the engine of the pod.
 func (t *target) become(p *program, path string) {
-	if t.reader != nil {
-		t.epoch += t.reader.epoch + 1
+	if t.reader != nil && t.reader.prog == p { // the same once more: it has nothing to say
+		t.patience = min(2*t.patience, maxPatience)
+	} else {
+		if t.reader != nil {
+			t.epoch += t.reader.epoch + 1
+		}
+		t.reader, t.patience = newReader(p), minPatience
 	}
-	t.prog, t.reader, t.path, t.named = p, newReader(p), path, ""
+	t.prog, t.path, t.named = p, path, ""
 	if t.cfg.Path != "" {
 		t.path = t.cfg.Path
 	}
@@ -72,6 +64,9 @@ func (t *target) become(p *program, path string) {
 	}
 	t.loader = newLoader(p.engine.load)
 }
+
+// Bounds of target.patience. A whole exposition is read each time it runs out.
+const minPatience, maxPatience = 3, 300
 
 // scrape reads the pod's metrics once. It returns new stats, which are the
 // caller's.
@@ -92,11 +87,11 @@ func (t *target) metrics(ctx context.Context, now time.Time, s *podstate.Stats) 
 		return t.meet(ctx, now, s)
 	}
 	if t.named != "" {
-		a, err := t.client.get(ctx, t.base+t.named)
+		a, err := t.client.get(ctx, t.named)
 		var status *statusError
 		switch {
 		case err == nil:
-			defer a.release()
+			defer a.free()
 			// Servers of several processes answer with nothing.
 			if t.read(a.body, now, s); s.Known != 0 {
 				return nil
@@ -106,11 +101,11 @@ func (t *target) metrics(ctx context.Context, now time.Time, s *podstate.Stats) 
 		}
 		t.named = ""
 	}
-	a, err := t.client.get(ctx, t.base+t.path)
+	a, err := t.client.get(ctx, t.path)
 	if err != nil {
 		return err
 	}
-	defer a.release()
+	defer a.free()
 	t.read(a.body, now, s)
 	return nil
 }
@@ -124,7 +119,7 @@ func (t *target) meet(ctx context.Context, now time.Time, s *podstate.Stats) err
 	}
 	result := errNothing
 	for _, path := range paths {
-		a, err := t.client.get(ctx, t.base+path)
+		a, err := t.client.get(ctx, path)
 		var status *statusError
 		if errors.As(err, &status) {
 			result = err
@@ -144,15 +139,15 @@ func (t *target) meet(ctx context.Context, now time.Time, s *podstate.Stats) err
 		}
 		if e == nil {
 			result = errNothing
-			a.release()
+			a.free()
 			continue
 		}
 		t.become(t.cfg.programs[e.name], path)
-		if u, err := url.Parse(a.url); err == nil && u.Path != path && t.cfg.Path == "" {
-			t.path = u.Path // redirected: do not walk the detour each time
+		if t.cfg.Path == "" {
+			t.path = a.path // after a redirect: do not walk the detour each time
 		}
 		t.read(a.body, now, s)
-		a.release()
+		a.free()
 		return nil
 	}
 	return result
@@ -163,17 +158,15 @@ func (t *target) read(body []byte, now time.Time, s *podstate.Stats) {
 	t.bad += t.reader.read(body, now, s)
 }
 
-// notice looks whether the engine has become another one: a pod of the same
+// notice looks whether the engine may have become another one: a pod of the same
 // address whose known series are gone.
 func (t *target) notice(s *podstate.Stats) {
 	if s.Known != 0 {
-		t.blind = 0
+		t.blind, t.patience = 0, minPatience
 		return
 	}
-	if t.blind++; t.blind >= 3 && t.cfg.program == nil {
-		t.blind = 0
-		t.epoch += t.reader.epoch + 1
-		t.prog, t.reader = nil, nil
+	if t.blind++; t.blind >= t.patience && t.cfg.program == nil {
+		t.blind, t.prog = 0, nil
 	}
 }
 

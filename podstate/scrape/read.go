@@ -17,7 +17,8 @@ type program struct {
 	rows   []row
 	wants  []condition // of the row with the same index
 	names  *names
-	bySer  [][]int // rows by index of the series in names
+	bySer  [][]int           // rows by index of the series in names
+	byIs   [quantities][]int // rows by quantity
 }
 
 // condition is a row's where, taken apart.
@@ -41,6 +42,7 @@ func compile(e *engine, extra []row) *program {
 			p.bySer = append(p.bySer, nil)
 		}
 		p.bySer[series] = append(p.bySer[series], i)
+		p.byIs[r.is] = append(p.byIs[r.is], i)
 	}
 	p.names = newNames(list)
 	return p
@@ -144,8 +146,8 @@ type whole struct {
 }
 
 func (r *reader) whole(q quantity) (w whole) {
-	for i, row := range r.prog.rows {
-		if row.is != q || len(r.acc[i]) == 0 || w.parts > 0 && !row.plus {
+	for _, i := range r.prog.byIs[q] {
+		if len(r.acc[i]) == 0 || w.parts > 0 && !r.prog.rows[i].plus {
 			continue
 		}
 		for _, p := range r.acc[i] {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type Config struct {
 	program  *program            // of Engine; nil: Auto
 	programs map[string]*program // by the name of the engine
 	now      func() time.Time
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // maxPause bounds the time between two scrapes of a pod that fails: it may be
@@ -38,7 +40,6 @@ const maxPause = 5 * time.Second
 type Scraper struct {
 	cfg     Config
 	table   *podstate.Table
-	client  *client
 	metrics *Metrics
 	log     *slog.Logger
 	changed chan []*podstate.Pod // the newest membership, until Run has taken it
@@ -71,9 +72,9 @@ func New(cfg Config, table *podstate.Table, m *Metrics, log *slog.Logger) (*Scra
 		cfg.program = cfg.programs[e.name]
 	}
 	cfg.now = time.Now
+	cfg.dial = (&net.Dialer{}).DialContext
 	return &Scraper{
 		cfg: cfg, table: table, metrics: m, log: log,
-		client:  newClient(newTransport(cfg.TLS), cfg.Token),
 		changed: make(chan []*podstate.Pod, 1),
 	}, nil
 }
@@ -104,7 +105,6 @@ func (s *Scraper) Run(ctx context.Context) error {
 			stop()
 		}
 		loops.Wait()
-		s.client.http.CloseIdleConnections()
 		s.metrics.forget(s.cfg.Pool, s.table)
 	}()
 	for {
@@ -139,7 +139,8 @@ func (s *Scraper) Run(ctx context.Context) error {
 
 // loop scrapes one pod until ctx ends.
 func (s *Scraper) loop(ctx context.Context, pod *podstate.Pod, offset time.Duration) {
-	t := newTarget(&s.cfg, s.client, pod)
+	t := newTarget(&s.cfg, pod)
+	defer t.client.close()
 	timer := time.NewTimer(offset)
 	defer timer.Stop()
 	failures, failedSince := 0, time.Time{}
@@ -174,11 +175,11 @@ func (s *Scraper) once(ctx context.Context, t *target, pod *podstate.Pod) error 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	m := s.metrics
-	m.results.WithLabelValues(s.cfg.Pool, outcome(err)).Inc()
-	m.seconds.WithLabelValues(s.cfg.Pool).Observe(s.cfg.now().Sub(start).Seconds())
-	m.bytes.WithLabelValues(s.cfg.Pool).Add(float64(t.bytes))
-	m.badLines.WithLabelValues(s.cfg.Pool).Add(float64(t.bad))
+	word := outcome(err)
+	if err == nil && stats.Known == 0 {
+		word = outcome(errNothing) // no reason to hurry less: a server of several processes is silent until its first request
+	}
+	s.metrics.observe(s.cfg.Pool, word, s.cfg.now().Sub(start), t.bytes, t.bad)
 	if err != nil {
 		return err
 	}
