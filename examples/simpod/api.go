@@ -32,6 +32,10 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
 	})
+	mux.HandleFunc("POST /reset_prefix_cache", func(w http.ResponseWriter, _ *http.Request) {
+		s.ResetCache()
+		writeJSON(w, http.StatusOK, map[string]bool{"success": true})
+	})
 	mux.HandleFunc("POST /simpod/fault", s.postFault)
 	return mux
 }

@@ -119,6 +119,13 @@ func (s *Server) Report() engine.Report {
 	return s.engine.Report()
 }
 
+// ResetCache forgets the prefixes that no open request uses.
+func (s *Server) ResetCache() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.engine.ResetCache()
+}
+
 // now is the time of the modelled GPU.
 func (s *Server) now() time.Duration {
 	return time.Duration(float64(time.Since(s.started)) * s.cfg.Speedup)
@@ -225,4 +232,14 @@ func (j *job) signal() {
 	case j.wake <- struct{}{}:
 	default:
 	}
+}
+
+// FirstTokens is how many requests have got their first token.
+func (s *Server) FirstTokens() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.ttft.count {
+		n += c
+	}
+	return n
 }

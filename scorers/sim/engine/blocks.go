@@ -105,6 +105,16 @@ func (p *blockPool) free(r *Request) {
 	r.blocks = r.blocks[:0]
 }
 
+// forget empties the free blocks.
+func (p *blockPool) forget() {
+	for key, b := range p.index {
+		if p.block[b].refs == 0 {
+			p.block[b].key = 0
+			delete(p.index, key)
+		}
+	}
+}
+
 func (p *blockPool) pushFree(b int32) {
 	last := p.block[0].prev
 	p.block[b].prev, p.block[b].next = last, 0

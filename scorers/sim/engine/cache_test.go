@@ -67,6 +67,17 @@ func TestPrefixCache(t *testing.T) {
 		}
 	})
 
+	t.Run("a reset forgets all that nobody uses", func(t *testing.T) {
+		r := start(t, preset(t, "cpu-70m"))
+		p := tokens(size, 1000, 1000, text, 0)
+		r.alone(&Request{Prompt: 1000, Output: 1, Blocks: p})
+		r.e.ResetCache()
+		q := &Request{Prompt: 1000, Output: 1, Blocks: p}
+		if r.alone(q); q.Cached() != 0 || len(r.e.kv.index) != 7 {
+			t.Errorf("%d tokens cached, %d blocks in the index; want 0 and 7", q.Cached(), len(r.e.kv.index))
+		}
+	})
+
 	// Measured with 260 blocks of 32 tokens: a prompt of 2,000, fillers, the prompt again.
 	for _, tt := range []struct{ fill, low, high int }{{1500, 1984, 1984}, {6000, 1984, 1984}, {7500, 700, 900}, {9000, 0, 0}} {
 		t.Run(fmt.Sprintf("least recently used and tail first after %d other tokens", tt.fill), func(t *testing.T) {

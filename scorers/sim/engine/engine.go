@@ -172,6 +172,12 @@ func (e *Engine) Abort(r *Request) {
 // Next is when the present step ends; false when the engine is idle.
 func (e *Engine) Next() (time.Duration, bool) { return e.ends, e.busy }
 
+// ResetCache forgets what is cached and not in use.
+func (e *Engine) ResetCache() {
+	e.kv.forget()
+	e.stalled = false
+}
+
 // InFlight is how many requests are here: the instant truth, which a Report
 // learns only when a step ends.
 func (e *Engine) InFlight() int {
