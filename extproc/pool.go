@@ -1,0 +1,159 @@
+package extproc
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/warmpath/warmpath/extproc/openai"
+	"github.com/warmpath/warmpath/podstate"
+	"github.com/warmpath/warmpath/podstate/prefix"
+	"github.com/warmpath/warmpath/scorers"
+)
+
+// Pool is what a decision about one pool's pods needs. Its index in the slice
+// given to New is the router's.
+type Pool struct {
+	Name   string
+	Table  *podstate.Table
+	Index  *prefix.Index
+	Policy Policy
+}
+
+// Policy picks one of a pool's pods.
+type Policy interface {
+	// Choose returns the index of the pod to use and of the one to try next, or
+	// -1 for none; then req.Refusal says why. It runs with the pool's table
+	// locked, for one request at a time, so it must not block or keep its
+	// arguments.
+	Choose(req *scorers.Request, cands []podstate.Candidate) (first, second int)
+}
+
+const (
+	// assumedOutput is how many tokens a request is expected to generate: about
+	// the mean of chat traffic. A smaller limit in the request is believed, a
+	// larger one is not: clients send the model's maximum as a habit.
+	assumedOutput = 256
+	// keyBlocks is how much of a prompt's head is its key: four blocks of 128
+	// bytes, enough to tell one system prompt from another.
+	keyBlocks = 4
+)
+
+// scratch is the memory of one decision.
+type scratch struct {
+	body   openai.Request
+	blocks []prefix.Block
+	cached []int32
+	ask    podstate.Ask
+	req    scorers.Request
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// decision is a pod that has been picked and charged.
+type decision struct {
+	destination
+	pool        int
+	reservation *podstate.Reservation
+}
+
+// question is what a decision depends on.
+type question struct {
+	api    openai.Kind
+	body   []byte   // what is known of it; may be empty
+	whole  bool     // body is all there is
+	subset []string // pods that the gateway allows; nil: all
+}
+
+// decide reads the body, finds the pool, and picks and charges a pod.
+func (s *Server) decide(q *question) (decision, *refusal) {
+	now := time.Now()
+	sc := scratches.Get().(*scratch)
+	defer scratches.Put(sc)
+
+	// What the scanner cannot read, the model server may: an error matters only
+	// if it hides the model's name, and the name matters.
+	sc.body.Reset()
+	var syntax error
+	if len(q.body) > 0 {
+		syntax = sc.body.Scan(q.api, q.body)
+	}
+	if syntax != nil && sc.body.Model == "" && q.whole && s.router.NeedsModel() {
+		return decision{pool: -1}, &refusal{badJSON, "the body must be JSON with a model, which selects the pool: " + syntax.Error()}
+	}
+	target, err := s.router.Route(sc.body.Model)
+	if err != nil {
+		return decision{pool: -1}, unroutable(sc.body.Model, err)
+	}
+	pool := &s.pools[target.Pool]
+
+	tokens := sc.body.Tokens(0)
+	output := 0
+	if q.api < openai.Embeddings && len(q.body) > 0 {
+		output = assumedOutput
+		if sc.body.MaxTokens > 0 {
+			output = min(output, sc.body.MaxTokens)
+		}
+		output *= max(1, min(sc.body.N, 128))
+	}
+	seed := rand.Uint64()
+	key := seed
+	sc.blocks = prefix.Chain(sc.blocks[:0], prefix.Seed(target.Base, target.Adapter, sc.body.CacheSalt), q.body, sc.body.Prompt)
+	if n := len(sc.blocks); n > 0 {
+		key = sc.blocks[min(n, keyBlocks)-1].Hash
+	}
+	sc.cached = pool.Index.Match(sc.blocks, sc.cached)
+	toTokens(sc.cached, tokens, sc.body.Prompt)
+
+	sc.ask = podstate.Ask{Now: now, Tokens: tokens, Output: output, Cached: sc.cached, Adapter: target.Adapter}
+	sc.req = scorers.Request{Tokens: tokens, Output: output, Adapter: target.Adapter, Key: key, Subset: q.subset, Seed: seed}
+	r, err := pool.Table.PickAndReserve(&sc.ask, func(cands []podstate.Candidate) (int, int) {
+		return pool.Policy.Choose(&sc.req, cands)
+	})
+	if err != nil {
+		if sc.req.Refusal == scorers.RefusalSubset {
+			return decision{pool: target.Pool}, &refusal{emptySubset, "none of the pods that the gateway allows for this request can take it; try again later"}
+		}
+		return decision{pool: target.Pool}, &refusal{noPod, "no pod of pool " + pool.Name + " can take the request; try again later"}
+	}
+	pod := r.Pod()
+	pool.Index.Insert(pod.Slot, sc.blocks)
+
+	d := decision{pool: target.Pool, reservation: r, destination: destination{value: pod.Addr, pool: pool.Name}}
+	// Pickers of the EPP protocol name one pod: an ORIGINAL_DST cluster, which
+	// many gateways use, answers a list with 503.
+	if second := r.Second(); second != nil && !s.cfg.EPP {
+		d.value += "," + second.Addr
+	}
+	s.metrics.tokens(target.Pool, tokens, r.Cached())
+	return d, nil
+}
+
+func unroutable(model string, err error) *refusal {
+	if model == "" {
+		return &refusal{unknownModel, err.Error() + "; set \"model\" in the body, or defaultPool in warmpath's configuration"}
+	}
+	return &refusal{unknownModel, "model " + quoted(model) + ": " + err.Error()}
+}
+
+// quoted shortens a name that a client sent, for an error message.
+func quoted(s string) string {
+	const limit = 200
+	if len(s) > limit {
+		s = s[:limit] + "…"
+	}
+	return "\"" + s + "\""
+}
+
+// toTokens turns bytes of the prompt into tokens, by the average of this prompt.
+func toTokens(cached []int32, tokens int, prompt []openai.Span) {
+	var bytes int64
+	for _, p := range prompt {
+		bytes += int64(p.End - p.Start)
+	}
+	for i, n := range cached {
+		if n > 0 {
+			cached[i] = int32(int64(n) * int64(tokens) / bytes)
+		}
+	}
+}

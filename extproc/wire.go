@@ -1,0 +1,347 @@
+package extproc
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// bodyMode is how Envoy sends a body.
+type bodyMode = extproc.ProcessingMode_BodySendMode
+
+const (
+	modeNone     = extproc.ProcessingMode_NONE
+	modeBuffered = extproc.ProcessingMode_BUFFERED
+	modePartial  = extproc.ProcessingMode_BUFFERED_PARTIAL
+	modeStreamed = extproc.ProcessingMode_STREAMED
+	modeDuplex   = extproc.ProcessingMode_FULL_DUPLEX_STREAMED
+)
+
+// kind is which member of ProcessingRequest.request is set. The values are the
+// members' field numbers.
+type kind uint8
+
+const (
+	unset            kind = 0 // to be tolerated: Envoy 1.40 can send flow control alone
+	requestHeaders   kind = 2
+	responseHeaders  kind = 3
+	requestBody      kind = 4
+	responseBody     kind = 5
+	requestTrailers  kind = 6
+	responseTrailers kind = 7
+)
+
+// Names that the picker protocol of the Gateway API Inference Extension gives to
+// headers and to keys of metadata.
+const (
+	destinationKey = "x-gateway-destination-endpoint"
+	servedKey      = "x-gateway-destination-endpoint-served"
+	subsetKey      = "x-gateway-destination-endpoint-subset"
+	subsetSpace    = "envoy.lb.subset_hint"
+	lbSpace        = "envoy.lb"
+	ownSpace       = "warmpath"
+)
+
+// message is what a stream needs of one ProcessingRequest. It is read straight
+// from the wire: a request has some twenty headers of which five matter, and its
+// body must not be copied.
+type message struct {
+	kind        kind
+	endOfStream bool
+	observe     bool      // Envoy does not want an answer
+	config      *protocol // on the first message of a stream
+	headers     headers   // of requestHeaders and responseHeaders
+
+	// body is a piece of the body, or nil. It is the reader's: free it.
+	body mem.Buffer
+
+	// From metadata_context and attributes, which may come with any message.
+	subset   []string // pods that the gateway allows; meaningful if hasSubset
+	hasSub   bool
+	served   string // ip:port of the pod that answered
+	attempts int    // times that Envoy has tried pods for this request
+}
+
+// protocol is ProtocolConfiguration.
+type protocol struct {
+	request, response bodyMode
+	unwaited          bool // STREAMED: bodies come before the headers are answered
+}
+
+// headers are those that matter.
+type headers struct {
+	path          string
+	status        int
+	contentLength int64 // -1: unknown
+	upgrade       bool  // the connection turns into something that has no body
+	eventStream   bool  // content-type says so
+	subset        string
+	hasSubset     bool
+}
+
+// unmarshal reads data into m. The body becomes a view into data.
+func (m *message) unmarshal(data mem.Buffer) error {
+	*m = message{}
+	return fields(data.ReadOnlyData(), func(num protowire.Number, value []byte, number uint64) error {
+		switch num {
+		case 2, 3, 4, 5, 6, 7:
+			m.kind = kind(num)
+			return m.unmarshalRequest(value, data)
+		case 8:
+			return m.unmarshalMetadata(value)
+		case 9:
+			return m.unmarshalAttributes(value)
+		case 10:
+			m.observe = number != 0
+		case 11:
+			m.config = &protocol{}
+			return fields(value, func(num protowire.Number, _ []byte, number uint64) error {
+				switch num {
+				case 1:
+					m.config.request = bodyMode(number)
+				case 2:
+					m.config.response = bodyMode(number)
+				case 3:
+					m.config.unwaited = number != 0
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+}
+
+func (m *message) unmarshalRequest(b []byte, data mem.Buffer) error {
+	m.freeBody()
+	m.headers = headers{contentLength: -1}
+	return fields(b, func(num protowire.Number, value []byte, number uint64) error {
+		switch m.kind {
+		case requestHeaders, responseHeaders:
+			switch num {
+			case 1:
+				return fields(value, func(num protowire.Number, value []byte, _ uint64) error {
+					if num != 1 {
+						return nil
+					}
+					return m.headers.add(value)
+				})
+			case 3:
+				m.endOfStream = number != 0
+			}
+		case requestBody, responseBody:
+			switch num {
+			case 1:
+				m.freeBody()
+				if len(value) > 0 {
+					// value lies within data and runs to the same end of memory.
+					start := cap(data.ReadOnlyData()) - cap(value)
+					m.body = data.Slice(start, start+len(value))
+				}
+			case 2:
+				m.endOfStream = number != 0
+			}
+		}
+		return nil
+	})
+}
+
+func (m *message) freeBody() {
+	if m.body != nil {
+		m.body.Free()
+		m.body = nil
+	}
+}
+
+// add reads one HeaderValue. Envoy sends raw_value; other proxies may not.
+func (h *headers) add(b []byte) error {
+	var key, value []byte
+	err := fields(b, func(num protowire.Number, v []byte, _ uint64) error {
+		switch {
+		case num == 1:
+			key = v
+		case num == 2 && len(v) > 0, num == 3 && len(v) > 0:
+			value = v
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	switch string(key) {
+	case ":path":
+		h.path = string(value)
+	case ":method":
+		h.upgrade = h.upgrade || string(value) == "CONNECT"
+	case ":status":
+		h.status, _ = strconv.Atoi(string(value))
+	case "content-length":
+		if n, err := strconv.ParseInt(string(value), 10, 64); err == nil && n >= 0 {
+			h.contentLength = n
+		}
+	case "content-type":
+		h.eventStream = strings.HasPrefix(string(value), "text/event-stream")
+	case "upgrade":
+		h.upgrade = true
+	case subsetKey:
+		h.subset, h.hasSubset = string(value), true
+	}
+	return nil
+}
+
+// unmarshalMetadata reads config.core.v3.Metadata: the subset hint of the
+// gateway, and the pod that answered.
+func (m *message) unmarshalMetadata(b []byte) error {
+	return fields(b, func(num protowire.Number, entry []byte, _ uint64) error {
+		if num != 1 { // filter_metadata
+			return nil
+		}
+		space, value, err := mapEntry(entry)
+		if err != nil {
+			return err
+		}
+		switch string(space) {
+		case subsetSpace:
+			return structFields(value, func(key, value []byte) error {
+				if string(key) != subsetKey {
+					return nil
+				}
+				m.subset, m.hasSub = []string{}, true
+				return m.addSubset(value)
+			})
+		case lbSpace, ownSpace:
+			return structFields(value, func(key, value []byte) error {
+				if string(key) != servedKey {
+					return nil
+				}
+				return fields(value, func(num protowire.Number, text []byte, _ uint64) error {
+					if num == 3 {
+						m.served = string(text)
+					}
+					return nil
+				})
+			})
+		}
+		return nil
+	})
+}
+
+// addSubset reads a subset hint, which gateways write as a list or as a text with
+// commas. What is neither allows no pod: failing open would send requests where
+// the gateway does not want them.
+func (m *message) addSubset(value []byte) error {
+	return fields(value, func(num protowire.Number, b []byte, _ uint64) error {
+		switch num {
+		case 3: // Value.string_value
+			m.subset = append(m.subset, splitSubset(string(b))...)
+		case 6: // Value.list_value
+			return fields(b, func(num protowire.Number, element []byte, _ uint64) error {
+				if num != 1 {
+					return nil
+				}
+				return m.addSubset(element)
+			})
+		}
+		return nil
+	})
+}
+
+func splitSubset(s string) []string {
+	subset := []string{}
+	for e := range strings.SplitSeq(s, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			subset = append(subset, e)
+		}
+	}
+	return subset
+}
+
+// unmarshalAttributes reads one entry of ProcessingRequest.attributes. Its key is
+// the name of the filter, which differs between gateways.
+func (m *message) unmarshalAttributes(entry []byte) error {
+	_, value, err := mapEntry(entry)
+	if err != nil {
+		return err
+	}
+	return structFields(value, func(key, value []byte) error {
+		return fields(value, func(num protowire.Number, text []byte, number uint64) error {
+			switch {
+			case num == 3 && string(key) == "upstream.address" && len(text) > 0:
+				m.served = string(text)
+			case num == 2 && string(key) == "upstream.request_attempt_count":
+				m.attempts = int(math.Float64frombits(number))
+			}
+			return nil
+		})
+	})
+}
+
+// structFields calls f for each field of a google.protobuf.Struct.
+func structFields(b []byte, f func(key, value []byte) error) error {
+	return fields(b, func(num protowire.Number, entry []byte, _ uint64) error {
+		if num != 1 {
+			return nil
+		}
+		key, value, err := mapEntry(entry)
+		if err != nil {
+			return err
+		}
+		return f(key, value)
+	})
+}
+
+func mapEntry(b []byte) (key, value []byte, err error) {
+	err = fields(b, func(num protowire.Number, v []byte, _ uint64) error {
+		switch num {
+		case 1:
+			key = v
+		case 2:
+			value = v
+		}
+		return nil
+	})
+	return key, value, err
+}
+
+var errWire = errors.New("not a valid protobuf message")
+
+// fields calls f for each field of a message: with its bytes if it has a length,
+// with its number if it is a varint or has 64 bits. Other fields are skipped.
+func fields(b []byte, f func(num protowire.Number, value []byte, number uint64) error) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("%w: %w", errWire, protowire.ParseError(n))
+		}
+		b = b[n:]
+		var value []byte
+		var number uint64
+		skip := false
+		switch typ {
+		case protowire.BytesType:
+			value, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			number, n = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			number, n = protowire.ConsumeFixed64(b)
+		default:
+			skip = true
+			n = protowire.ConsumeFieldValue(num, typ, b)
+		}
+		if n < 0 {
+			return fmt.Errorf("%w: field %d: %w", errWire, num, protowire.ParseError(n))
+		}
+		if !skip {
+			if err := f(num, value, number); err != nil {
+				return err
+			}
+		}
+		b = b[n:]
+	}
+	return nil
+}
