@@ -6,7 +6,7 @@ import "strconv"
 type Usage struct {
 	Prompt         int     // tokens, those from the cache included; 0 = not said
 	Cached         int     // tokens of Prompt that came from the prefix cache; -1 = not said, which is not 0
-	Output         int     // tokens generated; not known either while Prompt is 0
+	Output         int     // tokens generated; 0 = none, or not said
 	PrefillSeconds float64 // time that the prompt took on the GPU; 0 = not said
 }
 
