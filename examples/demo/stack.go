@@ -32,48 +32,51 @@ type stack struct {
 	plain *envoy.Process
 }
 
-func startStack(ctx context.Context, o options) (s *stack, err error) {
-	s = &stack{}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	if s.dir, err = os.MkdirTemp("", "warmpath-demo-"); err != nil {
+func startStack(ctx context.Context, o options) (*stack, error) {
+	s := &stack{}
+	if err := s.start(ctx, o); err != nil {
+		s.close()
 		return nil, err
 	}
+	return s, nil
+}
+
+func (s *stack) start(ctx context.Context, o options) (err error) {
+	if s.dir, err = os.MkdirTemp("", "warmpath-demo-"); err != nil {
+		return err
+	}
 	if err = s.startPods(); err != nil {
-		return nil, err
+		return err
 	}
 	if o.warmpath == "" {
 		o.warmpath = filepath.Join(s.dir, "warmpath")
 		build := exec.CommandContext(ctx, "go", "build", "-o", o.warmpath, "github.com/warmpath/warmpath")
 		if text, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build warmpath: %w\n%s", err, text)
+			return fmt.Errorf("build warmpath: %w\n%s", err, text)
 		}
 	}
 	config := filepath.Join(s.dir, "warmpath.yaml")
 	if err = s.writeConfig(config, o.listen); err != nil {
-		return nil, err
+		return err
 	}
 	if err = s.startWarmpath(ctx, o.warmpath, config); err != nil {
-		return nil, err
+		return err
 	}
 	bootstrap, err := output(ctx, o.warmpath, "bootstrap", "--config", config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if s.smart, err = envoy.Start(ctx, envoy.Options{Bootstrap: bootstrap, Workers: 1}); err != nil {
-		return nil, err
+		return err
 	}
 	var text bytes.Buffer
 	if err = roundRobin.Execute(&text, s.hosts()); err != nil {
-		return nil, err
+		return err
 	}
 	if s.plain, err = envoy.Start(ctx, envoy.Options{Bootstrap: text.Bytes(), Workers: 1}); err != nil {
-		return nil, err
+		return err
 	}
-	return s, nil
+	return nil
 }
 
 // startPods starts two fast servers and two slow ones.
