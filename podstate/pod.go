@@ -40,6 +40,8 @@ type Pod struct {
 	stats    *Stats
 	charge   Charge
 	health   health
+	queue    queue
+	speed    podSpeed
 	sent     uint64 // requests ever reserved; Stats.sent is its value when their scrape began
 	last     uint64 // order of its last request among all of the table; 0: none yet
 	lastCold uint64 // the same of the last one of which no pod had anything cached
@@ -50,7 +52,7 @@ type Pod struct {
 // Charge is the sum of what was sent to a pod and has not ended.
 type Charge struct {
 	Requests int     // reserved and not released
-	Ahead    float64 // uncached prompt tokens whose first token has not been seen
+	Ahead    float64 // uncached prompt tokens that are not known to be processed
 	Held     float64 // tokens of KV cache that the requests are expected to hold
 }
 
@@ -138,6 +140,8 @@ type Candidate struct {
 	Charge Charge  // what this replica has sent there and not seen finish
 	Unseen int     // requests of Charge that Stats cannot include
 	Health Health
+	Speed  Speed
+	Wait   float64 // seconds until the prompts that it has are processed, predicted
 
 	Last     uint64 // order of its last request among all of the table; 0: none yet
 	LastCold uint64 // the same of the last one of which no pod had anything cached

@@ -16,6 +16,7 @@ type Ask struct {
 	Now     time.Time
 	Tokens  int     // prompt tokens, estimated; at least 1
 	Output  int     // tokens that it may generate, estimated
+	Whole   bool    // the answer comes in one piece: its first byte says nothing about the first token
 	Cached  []int32 // prompt tokens expected in each pod's prefix cache, by Pod.Slot; may be shorter than the table
 	Adapter string  // LoRA adapter, or empty
 }
@@ -28,11 +29,13 @@ type Table struct {
 	slots   int   // slots ever used
 	picks   uint64
 	warm    bool // some pod of scratch has a part of the prompt cached
+	classes map[string]*class
+	watch   watch
 	scratch []Candidate
 }
 
 // NewTable returns a table without pods.
-func NewTable() *Table { return &Table{} }
+func NewTable() *Table { return &Table{classes: map[string]*class{}} }
 
 // SetPods makes the specs the members of the table. A pod that stays keeps its
 // state; one that is gone is never picked again, while its open reservations
@@ -54,6 +57,7 @@ func (t *Table) SetPods(specs []Spec) (added, removed []*Pod) {
 			continue
 		}
 		p := &Pod{Spec: s, Addr: s.Addr.String(), stats: noStats, joined: len(t.pods) > 0}
+		p.speed.class = t.classLocked(s.Labels)
 		added = append(added, p)
 		pods = append(pods, p)
 	}
@@ -109,6 +113,9 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 	s.sent = mark
 	p.stats = s
 	p.health.scraped(true, s.At)
+	if !t.watch.all() {
+		p.reconcile(s)
+	}
 }
 
 // ScrapeRefused says that the pod's port was closed when it was to be scraped.
@@ -144,7 +151,7 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 		return nil, ErrNoPod
 	}
 	c := &cands[first]
-	r := &Reservation{table: t, pod: c.Pod, cached: c.Cached, sent: ask.Now}
+	r := &Reservation{table: t, pod: c.Pod, cached: c.Cached, sent: ask.Now, whole: ask.Whole}
 	r.probeLocked(ask.Now)
 	if second >= 0 {
 		r.second = cands[second].Pod
@@ -154,8 +161,8 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 		Ahead:    float64(max(1, ask.Tokens-c.Cached)),
 		Held:     float64(ask.Tokens + ask.Output),
 	}
-	c.Pod.sent++
-	c.Pod.charge.add(r.charge, 1)
+	r.work = newWork(ask.Tokens, c.Cached)
+	r.chargeLocked(ask.Now)
 	t.picks++
 	c.Pod.last = t.picks
 	if !t.warm {
@@ -169,7 +176,8 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 	out := false
 	for _, p := range t.pods {
 		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
-			Last: p.last, LastCold: p.lastCold}
+			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold}
+		c.Wait = p.queue.wait(ask.Now, c.Speed, t.watch.all())
 		if !p.stats.At.IsZero() {
 			c.Age = ask.Now.Sub(p.stats.At).Seconds()
 		}
@@ -207,114 +215,5 @@ func (c *Charge) add(d Charge, sign int) {
 	c.Held += float64(sign) * d.Held
 	if c.Requests == 0 { // rounding must not pile up over millions of requests
 		*c = Charge{}
-	}
-}
-
-// Reservation is one request's charge on one pod. It holds the pod, not its
-// address: a pod that returns under an old address is a new Pod, and a late
-// Release must not take from its count. Its methods may be called from any
-// goroutine.
-type Reservation struct {
-	table  *Table
-	second *Pod      // may be nil; immutable
-	cached int       // immutable
-	sent   time.Time // immutable
-
-	// Guarded by table.mu.
-	pod      *Pod
-	charge   Charge
-	probe    bool // it is the trial request of a pod that was ejected
-	released bool
-}
-
-// Pod is the pod that is charged now.
-func (r *Reservation) Pod() *Pod {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	return r.pod
-}
-
-// Second is the pod to try when the first one fails, or nil.
-func (r *Reservation) Second() *Pod { return r.second }
-
-// Cached is how many prompt tokens were expected in the first pod's cache.
-func (r *Reservation) Cached() int { return r.cached }
-
-// Served says that the member at addr took the request, which after a retry is
-// not the pod that was picked: the charge moves there. It reports whether the
-// address belongs to a member.
-func (r *Reservation) Served(addr string) bool {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	if r.pod.Addr == addr {
-		return true
-	}
-	i := slices.IndexFunc(r.table.pods, func(p *Pod) bool { return p.Addr == addr })
-	if i < 0 {
-		return false
-	}
-	if !r.released {
-		r.endProbeLocked()
-		r.pod.charge.add(r.charge, -1)
-		r.pod = r.table.pods[i]
-		r.pod.sent++
-		r.pod.charge.add(r.charge, 1)
-	}
-	return true
-}
-
-// Failed says that the pod failed this request: it refused or reset the
-// connection, or answered in a way that only a sick server does. It comes
-// before Served, when a retry moved the request to another pod.
-func (r *Reservation) Failed(now time.Time) {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	r.pod.health.fail(now)
-	r.endProbeLocked()
-}
-
-// Succeeded says that the pod answered this request as a healthy server does.
-func (r *Reservation) Succeeded(now time.Time) {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	r.pod.health.succeed(r.sent, now)
-	r.endProbeLocked()
-}
-
-func (r *Reservation) probeLocked(now time.Time) {
-	h := &r.pod.health
-	if !h.ejected.IsZero() && !now.Before(h.ejected) {
-		r.probe = true
-		h.probes++
-	}
-}
-
-func (r *Reservation) endProbeLocked() {
-	if r.probe {
-		r.probe = false
-		r.pod.health.probes--
-	}
-}
-
-// FirstToken says that the prompt has been processed: it is ahead of nobody
-// any more. Calls after the first do nothing.
-func (r *Reservation) FirstToken(now time.Time) {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	if !r.released {
-		r.pod.charge.Ahead -= r.charge.Ahead
-		r.charge.Ahead = 0
-	}
-}
-
-// Release gives the whole charge back. Calls after the first do nothing, so it
-// can be deferred and also called early.
-func (r *Reservation) Release(now time.Time) {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	if !r.released {
-		r.released = true
-		r.endProbeLocked()
-		r.pod.charge.add(r.charge, -1)
 	}
 }

@@ -1,0 +1,147 @@
+package podstate
+
+import (
+	"slices"
+	"time"
+)
+
+// Reservation is one request's charge on one pod. It holds the pod, not its
+// address: a pod that returns under an old address is a new Pod, and a late
+// Release must not take from its count. Its methods may be called from any
+// goroutine.
+type Reservation struct {
+	table  *Table
+	second *Pod      // may be nil; immutable
+	cached int       // immutable
+	sent   time.Time // immutable
+	whole  bool      // immutable
+	work   work      // immutable
+
+	// Guarded by table.mu.
+	pod      *Pod
+	charge   Charge
+	probe    bool // it is the trial request of a pod that was ejected
+	seen     bool // its first token
+	failed   bool
+	released bool
+
+	order      uint64       // Pod.sent at its dispatch
+	queued     bool         // it is in the pod's queue
+	prev, next *Reservation // in that queue
+}
+
+// Pod is the pod that is charged now.
+func (r *Reservation) Pod() *Pod {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	return r.pod
+}
+
+// Second is the pod to try when the first one fails, or nil.
+func (r *Reservation) Second() *Pod { return r.second }
+
+// Cached is how many prompt tokens were expected in the first pod's cache.
+func (r *Reservation) Cached() int { return r.cached }
+
+// Served says that the member at addr took the request, which after a retry is
+// not the pod that was picked: the charge moves there. It reports whether the
+// address belongs to a member.
+func (r *Reservation) Served(addr string) bool {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	if r.pod.Addr == addr {
+		return true
+	}
+	i := slices.IndexFunc(r.table.pods, func(p *Pod) bool { return p.Addr == addr })
+	if i < 0 {
+		return false
+	}
+	if !r.released {
+		r.endProbeLocked()
+		r.pod.queue.cancel(r, r.pod.speed.now())
+		r.pod.charge.add(r.charge, -1)
+		r.pod = r.table.pods[i]
+		r.failed = false
+		r.chargeLocked(r.sent)
+	}
+	return true
+}
+
+func (r *Reservation) chargeLocked(now time.Time) {
+	p := r.pod
+	p.sent++
+	r.order = p.sent
+	p.charge.add(r.charge, 1)
+	p.queue.push(r, now, p.speed.now())
+}
+
+// Failed says that the pod failed this request: it refused or reset the
+// connection, or answered in a way that only a sick server does. It comes
+// before Served, when a retry moved the request to another pod.
+func (r *Reservation) Failed(now time.Time) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	r.pod.health.fail(now)
+	r.endProbeLocked()
+	r.failed = true
+}
+
+// Succeeded says that the pod answered this request as a healthy server does.
+func (r *Reservation) Succeeded(now time.Time) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	r.pod.health.succeed(r.sent, now)
+	r.endProbeLocked()
+}
+
+func (r *Reservation) probeLocked(now time.Time) {
+	h := &r.pod.health
+	if !h.ejected.IsZero() && !now.Before(h.ejected) {
+		r.probe = true
+		h.probes++
+	}
+}
+
+func (r *Reservation) endProbeLocked() {
+	if r.probe {
+		r.probe = false
+		r.pod.health.probes--
+	}
+}
+
+// FirstToken says that the prompt has been processed: it is ahead of nobody
+// any more. Calls after the first do nothing.
+func (r *Reservation) FirstToken(now time.Time) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	if r.released || r.seen {
+		return
+	}
+	r.seen = true
+	if r.whole {
+		r.pod.passed(r, now)
+	} else {
+		r.pod.firstToken(r, now)
+	}
+}
+
+// Release gives the whole charge back. Calls after the first do nothing, so it
+// can be deferred and also called early.
+func (r *Reservation) Release(now time.Time) {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	if r.released {
+		return
+	}
+	r.released = true
+	r.endProbeLocked()
+	if !r.whole && !r.failed {
+		r.table.watch.note(r.seen)
+	}
+	if r.failed {
+		r.pod.queue.cancel(r, r.pod.speed.now())
+	} else {
+		r.pod.passed(r, now)
+	}
+	r.pod.charge.add(r.charge, -1)
+}

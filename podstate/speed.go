@@ -1,0 +1,137 @@
+package podstate
+
+import (
+	"math"
+	"strings"
+)
+
+// Speed is how fast a pod processes prompts.
+type Speed struct {
+	Base   float64 // seconds to the first token of an empty prompt
+	Token  float64 // seconds per uncached prompt token
+	Square float64 // seconds per square token: attention looks back at all tokens before
+}
+
+// Prefill returns the seconds of work for a prompt of which so many tokens are
+// cached.
+func (s Speed) Prefill(tokens, cached int) float64 { return s.of(newWork(tokens, cached)) }
+
+// work is the size of a prompt without what is cached.
+type work struct {
+	tokens float64
+	square float64 // tokens² - cached²
+}
+
+func newWork(tokens, cached int) work {
+	n, c := float64(tokens), float64(cached)
+	return work{max(1, n-c), max(1, n*n-c*c)}
+}
+
+func (w work) plus(v work) work { return work{w.tokens + v.tokens, w.square + v.square} }
+
+func (s Speed) of(w work) float64 { return s.Token*w.tokens + s.Square*w.square }
+
+// prior is a middling GPU with a middling model; it is wrong by a factor of ten
+// at most, and forgotten after a few samples. Attention costs as much as all
+// else at some 60,000 tokens of context.
+var prior = Speed{Base: 0.02, Token: 1e-4, Square: 1.5e-9}
+
+const (
+	// learnMin is how much the newest sample weighs in the end: speed follows a
+	// change of load or of health within some twenty samples.
+	learnMin = 0.05
+	// surprise bounds the logarithm of observed/predicted that one sample may
+	// teach; a single one can be a stall, or a wrong guess of what was cached.
+	surprise = 0.7
+)
+
+// rate is a learned Speed.
+type rate struct {
+	Speed
+	samples float64
+}
+
+// learn takes note that a prompt took so many seconds, by a step along the
+// gradient of the logarithm of the prediction: each coefficient moves by its
+// share in it.
+func (r *rate) learn(w work, seconds float64) {
+	token, square := r.Token*w.tokens, r.Square*w.square
+	predicted := r.Base + token + square
+	limit := surprise
+	if r.samples < 4 {
+		limit = 3
+	}
+	e := math.Log(max(seconds, 1e-4) / predicted)
+	e = max(-limit, min(limit, e))
+	r.samples++
+	e *= max(learnMin, 1/r.samples)
+
+	b, t, q := r.Base/predicted, token/predicted, square/predicted
+	e /= b*b + t*t + q*q
+	r.Base = bound(r.Base*math.Exp(e*b), 1e-3, 1)
+	r.Token = bound(r.Token*math.Exp(e*t), 1e-7, 1e-1)
+	r.Square = bound(r.Square*math.Exp(e*q), r.Token*1e-7, r.Token*1e-3)
+}
+
+func bound(x, lo, hi float64) float64 { return min(hi, max(lo, x)) }
+
+// class is pods of one kind of hardware.
+type class struct {
+	rate
+	known bool // by labels; else it is all pods of the table without such labels
+}
+
+// hardware are the labels that tell kinds of hardware apart.
+var hardware = [...]string{
+	"gpu", "accelerator", "nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product",
+	"cloud.google.com/gke-accelerator", "node.kubernetes.io/instance-type",
+}
+
+func (t *Table) classLocked(labels map[string]string) *class {
+	var key strings.Builder
+	for _, name := range hardware {
+		if v := labels[name]; v != "" {
+			key.WriteString(name + "=" + v + ";")
+		}
+	}
+	c := t.classes[key.String()]
+	if c == nil {
+		c = &class{rate: rate{Speed: prior}, known: key.Len() > 0}
+		t.classes[key.String()] = c
+	}
+	return c
+}
+
+// podSpeed is what one pod was seen to do, and what pods like it do.
+type podSpeed struct {
+	class *class
+	own   rate
+}
+
+// now is the pod's speed: its own as far as there are samples, else its class's.
+func (p *podSpeed) now() Speed {
+	c := &p.class.rate
+	if p.own.samples == 0 {
+		return c.Speed
+	}
+	// Where labels say that pods are alike, a pod must show for longer that it
+	// is not.
+	n := 0.5
+	if p.class.known {
+		n = 8
+	}
+	w := p.own.samples / (p.own.samples + n)
+	return Speed{
+		Base:   w*p.own.Base + (1-w)*c.Base,
+		Token:  w*p.own.Token + (1-w)*c.Token,
+		Square: w*p.own.Square + (1-w)*c.Square,
+	}
+}
+
+func (p *podSpeed) learn(w work, seconds float64) {
+	if p.own.samples == 0 {
+		p.own.Speed = p.class.Speed
+	}
+	p.own.learn(w, seconds)
+	p.class.learn(w, seconds)
+}
