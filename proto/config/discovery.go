@@ -27,7 +27,7 @@ func (v *validator) discovery(d *configpb.Discovery, path string) {
 	}
 	if d.Dns != "" {
 		given = append(given, "dns")
-		if _, _, err := net.SplitHostPort(d.Dns); err == nil {
+		if host, _, err := net.SplitHostPort(d.Dns); err == nil && host != "" {
 			v.address(path+".dns", d.Dns)
 		} else if !srvName.MatchString(d.Dns) {
 			v.mistake(path+".dns", "%q; want host:port, or _service._tcp.name for SRV records", clip(d.Dns))
@@ -104,7 +104,7 @@ func (v *validator) entry(entry *structpb.Value, path string) (addr netip.AddrPo
 }
 
 func (v *validator) object(fields map[string]*structpb.Value, path string) (addr netip.AddrPort, ok bool) {
-	allowed := []string{"name", "address", "port", "labels"}
+	allowed := []string{"name", "namespace", "address", "port", "labels"}
 	before := len(v.mistakes)
 	str := func(key string) string {
 		val, given := fields[key]
@@ -115,8 +115,8 @@ func (v *validator) object(fields map[string]*structpb.Value, path string) (addr
 	}
 	for key, val := range fields {
 		switch key {
-		case "name":
-			str("name")
+		case "name", "namespace":
+			str(key)
 		case "address", "port":
 		case "labels":
 			labels, isMap := val.GetKind().(*structpb.Value_StructValue)

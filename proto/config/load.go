@@ -68,16 +68,15 @@ func (ms Mistakes) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Load reads the file at path. If the file can be read but is wrong, the error
-// is of type Mistakes.
+// Load reads the file at path. An error is of type Mistakes.
 func Load(path string, known Known) (*configpb.GatewayConfig, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		var pe *os.PathError
-		if errors.As(err, &pe) { // "open" says nothing to somebody who looks for a mistake
+		if errors.As(err, &pe) { // it would name the path again
 			err = pe.Err
 		}
-		return nil, fmt.Errorf("config file %s: %w", path, err)
+		return nil, Mistakes{{File: path, Text: "the configuration cannot be read: " + err.Error()}}
 	}
 	return Parse(path, data, known)
 }

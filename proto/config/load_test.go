@@ -94,7 +94,7 @@ func TestLoadJSON(t *testing.T) {
 
 func TestLoadMissingFile(t *testing.T) {
 	_, err := Load("testdata/nowhere.yaml", known)
-	if err == nil || err.Error() != "config file testdata/nowhere.yaml: no such file or directory" {
+	if err == nil || err.Error() != "testdata/nowhere.yaml: the configuration cannot be read: no such file or directory" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"github.com/warmpath/warmpath/envoy"
+	"github.com/warmpath/warmpath/podstate/scrape"
+	"github.com/warmpath/warmpath/proto/config"
+	"github.com/warmpath/warmpath/proto/configpb"
+	"github.com/warmpath/warmpath/scorers"
+)
+
+// configFlag adds the flag of the configuration file.
+func configFlag(fs *pflag.FlagSet) *string {
+	return fs.String("config", "", "the gateway's configuration `FILE`, YAML or JSON")
+}
+
+func load(path string) (*configpb.GatewayConfig, error) {
+	if path == "" {
+		return nil, misuse("--config is missing; want the gateway's configuration file")
+	}
+	return config.Load(path, config.Known{
+		Profiles: scorers.Profiles(), Scorers: scorers.Names(), Engines: scrape.EngineNames(),
+	})
+}
+
+func serve(ctx context.Context, args []string, stdout io.Writer) error {
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	file := configFlag(fs)
+	verbose := fs.Bool("debug", false, "log each connection and request to stderr, without prompts")
+	if _, err := parse(fs, args, "", 0, stdout); err != nil {
+		return err
+	}
+	cfg, err := load(*file)
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if *verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	p, err := build(cfg, prometheus.NewRegistry(), log)
+	if err != nil {
+		return config.Mistakes{{File: *file, Text: err.Error()}}
+	}
+	return p.run(ctx)
+}
+
+func bootstrap(_ context.Context, args []string, stdout io.Writer) error {
+	fs := pflag.NewFlagSet("bootstrap", pflag.ContinueOnError)
+	file := configFlag(fs)
+	version := fs.String("envoy-version", "", "leave out what this `VERSION` of Envoy refuses, as in 1.36 (default: the newest known)")
+	pickers := fs.StringSlice("picker", nil, "`HOST:PORT` at which Envoy reaches warmpath, once for each replica (default: server.grpc.address, on the same machine)")
+	if _, err := parse(fs, args, "", 0, stdout); err != nil {
+		return err
+	}
+	cfg, err := load(*file)
+	if err != nil {
+		return err
+	}
+	text, err := envoy.Bootstrap(cfg, envoy.Target{Version: *version, Pickers: *pickers})
+	if err != nil {
+		return misuse(err.Error()) // the configuration is right, so it is the flags
+	}
+	_, err = stdout.Write(text)
+	return err
+}
+
+// check builds everything that serve would run, so that what passes here
+// starts there.
+func check(_ context.Context, args []string, stdout io.Writer) error {
+	fs := pflag.NewFlagSet("check", pflag.ContinueOnError)
+	file := configFlag(fs)
+	if _, err := parse(fs, args, "", 0, stdout); err != nil {
+		return err
+	}
+	cfg, err := load(*file)
+	if err != nil {
+		return err
+	}
+	if _, err := build(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err != nil {
+		return config.Mistakes{{File: *file, Text: err.Error()}}
+	}
+	_, err = fmt.Fprintf(stdout, "%s: ok: pools %s\n", *file, strings.Join(poolNames(cfg), ", "))
+	return err
+}
+
+// version is set by the linker (-X main.version=v1.2.3); go install knows it
+// without.
+var version string
+
+func printVersion(_ context.Context, args []string, stdout io.Writer) error {
+	fs := pflag.NewFlagSet("version", pflag.ContinueOnError)
+	if _, err := parse(fs, args, "", 0, stdout); err != nil {
+		return err
+	}
+	v, commit, built := version, "", "go"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if v == "" {
+			v = info.Main.Version
+		}
+		built = info.GoVersion
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				commit = " commit " + s.Value
+			}
+		}
+	}
+	_, err := fmt.Fprintf(stdout, "warmpath %s%s %s\n", v, commit, built)
+	return err
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocpb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// gateway is a running process of warmpath.
+type gateway struct {
+	t                   *testing.T
+	cmd                 *exec.Cmd
+	stderr              *bytes.Buffer // read it after the end only
+	grpc, health, admin string
+}
+
+// startGateway serves the pools and waits until it is ready.
+func startGateway(t *testing.T, rest string) *gateway {
+	t.Helper()
+	addrs := freePorts(t, 3)
+	cmd, _, stderr := command(t, "serve", "--debug", "--config", writeConfig(t, addrs, rest))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{t: t, cmd: cmd, stderr: stderr, grpc: addrs[0], health: addrs[1], admin: addrs[2]}
+	t.Cleanup(func() {
+		if g.cmd.ProcessState == nil {
+			g.cmd.Process.Kill()
+			g.cmd.Wait()
+		}
+		if t.Failed() {
+			t.Logf("log of warmpath:\n%s", g.stderr)
+		}
+	})
+	g.eventually("ready", func() bool { code, _ := g.get("/readyz"); return code == 200 })
+	return g
+}
+
+func (g *gateway) get(path string) (code int, body string) {
+	resp, err := http.Get("http://" + g.admin + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+func (g *gateway) eventually(what string, ok func() bool) {
+	g.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	g.t.Fatalf("not %s after 20 s", what)
+}
+
+// podView is what the tests read of /pods.
+type podView struct {
+	Name     string
+	Address  string
+	Age      *float64 `json:"ageSeconds"`
+	Charge   struct{ Requests int }
+	Reported map[string]any
+}
+
+func (g *gateway) pods() (pods []podView) {
+	g.t.Helper()
+	var view struct{ Pools []struct{ Pods []podView } }
+	code, body := g.get("/pods")
+	if err := json.Unmarshal([]byte(body), &view); code != 200 || err != nil {
+		g.t.Fatalf("/pods: %d, %v: %s", code, err, body)
+	}
+	for _, p := range view.Pools {
+		pods = append(pods, p.Pods...)
+	}
+	return pods
+}
+
+func (g *gateway) inFlight() (n int) {
+	for _, p := range g.pods() {
+		n += p.Charge.Requests
+	}
+	return n
+}
+
+func (g *gateway) dial(addr string) *grpc.ClientConn {
+	g.t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// ask opens a stream as Envoy in BUFFERED mode does for a chat completion, and
+// returns it with the pod that was picked, or with the status of the refusal.
+func (g *gateway) ask(conn *grpc.ClientConn, body string) (extprocpb.ExternalProcessor_ProcessClient, string) {
+	g.t.Helper()
+	stream, err := extprocpb.NewExternalProcessorClient(conn).Process(g.t.Context())
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	say := func(m *extprocpb.ProcessingRequest) *extprocpb.ProcessingResponse {
+		g.t.Helper()
+		if err := stream.Send(m); err != nil {
+			g.t.Fatal(err)
+		}
+		answer, err := stream.Recv()
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		return answer
+	}
+	header := func(k, v string) *corepb.HeaderValue { return &corepb.HeaderValue{Key: k, RawValue: []byte(v)} }
+	say(&extprocpb.ProcessingRequest{
+		ProtocolConfig: &extprocpb.ProtocolConfiguration{RequestBodyMode: filterpb.ProcessingMode_BUFFERED},
+		Request: &extprocpb.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocpb.HttpHeaders{Headers: &corepb.HeaderMap{
+			Headers: []*corepb.HeaderValue{
+				header(":method", "POST"), header(":path", "/v1/chat/completions"), header("content-type", "application/json"),
+			}}}},
+	})
+	answer := say(&extprocpb.ProcessingRequest{
+		Request: &extprocpb.ProcessingRequest_RequestBody{RequestBody: &extprocpb.HttpBody{Body: []byte(body), EndOfStream: true}},
+	})
+	if refusal := answer.GetImmediateResponse(); refusal != nil {
+		return stream, refusal.GetStatus().GetCode().String()
+	}
+	for _, h := range answer.GetRequestBody().GetResponse().GetHeaderMutation().GetSetHeaders() {
+		if h.GetHeader().GetKey() == "x-gateway-destination-endpoint" {
+			first, _, _ := strings.Cut(string(h.GetHeader().GetRawValue()), ",")
+			return stream, first
+		}
+	}
+	g.t.Fatalf("no destination in %v", answer)
+	return nil, ""
+}
+
+// fakePod exposes what a vLLM server would with so many requests waiting.
+func fakePod(t *testing.T, waiting int) (addr string) {
+	t.Helper()
+	pod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/metrics") {
+			http.NotFound(w, r)
+			return
+		}
+		const labels = `{engine="0",model_name="m"}`
+		fmt.Fprintf(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running%s %d\n", labels, min(waiting, 8))
+		fmt.Fprintf(w, "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting%s %d\n", labels, waiting)
+		fmt.Fprintf(w, "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc%s %g\n", labels, min(0.9, float64(waiting)/10))
+	}))
+	t.Cleanup(pod.Close)
+	return pod.Listener.Addr().String()
+}
+
+func TestServe(t *testing.T) {
+	busy, idle, other := fakePod(t, 50), fakePod(t, 0), fakePod(t, 0)
+	g := startGateway(t, fmt.Sprintf(`
+pools:
+- {name: a, models: [model-a], discovery: {static: [%q, %q]}}
+- {name: b, models: [model-b], discovery: {static: [%q]}}
+`, busy, idle, other))
+	g.eventually("scraped", func() bool {
+		for _, p := range g.pods() {
+			if p.Age == nil {
+				return false
+			}
+		}
+		return len(g.pods()) == 3
+	})
+
+	conn := g.dial(g.grpc)
+	stream, pod := g.ask(conn, `{"model": "model-a", "messages": [{"role": "user", "content": "hello"}]}`)
+	if pod != idle {
+		t.Errorf("model-a went to %s, want the idle pod %s", pod, idle)
+	}
+	if n := g.inFlight(); n != 1 {
+		t.Errorf("%d requests in flight, want 1", n)
+	}
+	stream.CloseSend()
+	g.eventually("released", func() bool { return g.inFlight() == 0 })
+
+	stream, pod = g.ask(conn, `{"model": "model-b", "prompt": "hello"}`)
+	if pod != other {
+		t.Errorf("model-b went to %s, want the pod of its pool, %s", pod, other)
+	}
+	stream.CloseSend()
+	if _, status := g.ask(conn, `{"model": "model-c", "prompt": "hello"}`); status != "NotFound" {
+		t.Errorf("an unknown model was answered %s, want NotFound", status)
+	}
+
+	_, metrics := g.get("/metrics")
+	for _, line := range []string{
+		`warmpath_extproc_decisions_total{pool="a",reason="picked"} 1`,
+		`warmpath_extproc_decisions_total{pool="b",reason="picked"} 1`,
+		`warmpath_scrape_results_total{outcome="ok",pool="a"}`,
+		`go_goroutines`,
+	} {
+		if !strings.Contains(metrics, line) {
+			t.Errorf("/metrics has no %s", line)
+		}
+	}
+
+	for _, addr := range []string{g.grpc, g.health} {
+		answer, err := healthpb.NewHealthClient(g.dial(addr)).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		if err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("health at %s: %v, %v", addr, answer, err)
+		}
+	}
+	g.stops(conn)
+}
+
+// stops asks the process to end while a stream is open whose request has been
+// decided: it is told apart from a crash by a clean end.
+func (g *gateway) stops(conn *grpc.ClientConn) {
+	g.t.Helper()
+	stream, _ := g.ask(conn, `{"model": "model-a", "prompt": "still being answered"}`)
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		g.t.Fatal(err)
+	}
+	g.eventually("unready", func() bool { code, _ := g.get("/readyz"); return code == 503 })
+	if _, err := stream.Recv(); err != io.EOF {
+		g.t.Errorf("the open stream ended with %v, want io.EOF: a clean close", err)
+	}
+	if code := within(g.t, g.cmd, 20*time.Second); code != 0 {
+		g.t.Errorf("exit code %d, want 0", code)
+	}
+	if log := g.stderr.String(); strings.Contains(log, "still being answered") || !strings.Contains(log, "msg=stopped") {
+		g.t.Errorf("log:\n%s", log)
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	extprocpb "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warmpath/warmpath/envoy"
+	"github.com/warmpath/warmpath/extproc"
+	"github.com/warmpath/warmpath/extproc/admin"
+	"github.com/warmpath/warmpath/extproc/route"
+	"github.com/warmpath/warmpath/podstate/scrape"
+	"github.com/warmpath/warmpath/proto/configpb"
+)
+
+const (
+	// indexBytes bounds what all pools together remember of prompts. At 60 bytes
+	// for each block of a prompt and pod, it is enough for what a hundred pods
+	// hold in their caches, and no memory is used before it is needed.
+	indexBytes = 256 << 20
+	// findTimeout bounds how long the start waits for the first list of pods. A
+	// source that does not answer must not keep the other pools from serving.
+	findTimeout = 5 * time.Second
+)
+
+// parts are everything that serve runs.
+type parts struct {
+	server *configpb.Server
+	pools  []*pool
+	eds    *envoy.EDS
+	picker *extproc.Server
+	admin  *admin.Server
+	ready  atomic.Bool
+	log    *slog.Logger
+}
+
+// build makes every part of a valid configuration and starts none.
+func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logger) (*parts, error) {
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	scrapes, err := scrape.NewMetrics(reg)
+	if err != nil {
+		return nil, err
+	}
+	router, err := route.New(cfg.Pools, cfg.DefaultPool)
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{server: cfg.Server, log: log, eds: envoy.NewEDS(poolNames(cfg), log)}
+	var picked []extproc.Pool
+	var shown []admin.Pool
+	for _, c := range cfg.Pools {
+		pool, err := newPool(c, indexBytes/int64(len(cfg.Pools)), p.eds, scrapes, log)
+		if err != nil {
+			return nil, fmt.Errorf("pool %q: %w", c.Name, err)
+		}
+		p.pools = append(p.pools, pool)
+		picked = append(picked, extproc.Pool{Name: c.Name, Table: pool.table, Index: pool.index, Policy: pool.profile})
+		shown = append(shown, admin.Pool{Name: c.Name, Table: pool.table, Metrics: c.Scrape.Path})
+	}
+	tls := cfg.Server.Grpc.Tls
+	p.picker, err = extproc.New(extproc.Config{
+		TLS: extproc.TLS{Mode: tls.Mode, CertDir: tls.CertDir},
+		FallbackRequest: extprocpb.ProcessingMode_BodySendMode(
+			extprocpb.ProcessingMode_BodySendMode_value[cfg.Envoy.BodyMode]),
+	}, router, picked, reg, log)
+	if err != nil {
+		return nil, err
+	}
+	p.eds.Register(p.picker.Registrar())
+	p.admin = admin.New(admin.Config{
+		Token: cfg.Server.Admin.AdminToken, Pools: shown, Gatherer: reg, Ready: p.ready.Load, Now: time.Now,
+	}, log)
+	return p, nil
+}
+
+func poolNames(cfg *configpb.GatewayConfig) (names []string) {
+	for _, p := range cfg.Pools {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// run serves until ctx ends or a part fails, and returns when all parts have
+// ended. What the server needs outlives it: while it drains, pods are still
+// found and scraped, and admin answers.
+func (p *parts) run(ctx context.Context) error {
+	listeners, err := p.listen()
+	if err != nil {
+		return err
+	}
+	group, background := errgroup.WithContext(context.WithoutCancel(ctx))
+	background, stop := context.WithCancel(background)
+	defer stop()
+
+	group.Go(func() error { return p.admin.Serve(background, listeners.admin) })
+	for _, pool := range p.pools {
+		group.Go(func() error { return pool.run(background) })
+	}
+	group.Go(func() error {
+		defer stop()
+		serving, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(background, cancel)()
+		defer context.AfterFunc(serving, func() { p.ready.Store(false) })()
+
+		p.awaitPods(serving)
+		p.ready.Store(serving.Err() == nil)
+		p.log.Info("serving", "grpc", listeners.grpc.Addr(), "health", listeners.health.Addr(), "admin", listeners.admin.Addr())
+		return p.picker.Serve(serving, listeners.grpc, listeners.health)
+	})
+	err = group.Wait()
+	p.log.Info("stopped")
+	return err
+}
+
+// awaitPods waits until each pool has its first list of pods, or too long.
+func (p *parts) awaitPods(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	for _, pool := range p.pools {
+		select {
+		case <-pool.found:
+		case <-ctx.Done():
+			p.log.Warn("serving before the pods are found", "pool", pool.name, "waited", findTimeout)
+		}
+	}
+}
+
+// listeners are opened before anything starts, so that a port in use is all
+// that happens.
+type listeners struct{ grpc, health, admin net.Listener }
+
+func (p *parts) listen() (l listeners, err error) {
+	for _, o := range []struct {
+		field, address string
+		to             *net.Listener
+	}{
+		{"server.grpc.address", p.server.Grpc.Address, &l.grpc},
+		{"server.health.address", p.server.Health.Address, &l.health},
+		{"server.admin.address", p.server.Admin.Address, &l.admin},
+	} {
+		*o.to, err = net.Listen("tcp", o.address)
+		if err == nil {
+			continue
+		}
+		for _, opened := range []net.Listener{l.grpc, l.health, l.admin} {
+			if opened != nil {
+				opened.Close()
+			}
+		}
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return l, fmt.Errorf("%s: %s is in use; stop what listens there, or choose another port", o.field, o.address)
+		}
+		return l, fmt.Errorf("%s: %w", o.field, err)
+	}
+	return l, nil
+}
