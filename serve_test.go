@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -246,5 +249,42 @@ func (g *gateway) stops(conn *grpc.ClientConn) {
 	}
 	if log := g.stderr.String(); strings.Contains(log, "still being answered") || !strings.Contains(log, "msg=stopped") {
 		g.t.Errorf("log:\n%s", log)
+	}
+}
+
+func TestServeFollowsTheFileOfPods(t *testing.T) {
+	first, second := fakePod(t, 0), fakePod(t, 0)
+	file := filepath.Join(t.TempDir(), "pods.yaml")
+	write := func(addrs ...string) {
+		text := "endpoints:\n"
+		for i, a := range addrs {
+			host, port, _ := net.SplitHostPort(a)
+			text += fmt.Sprintf("- {name: pod-%d, address: %s, port: %q}\n", i, host, port)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(first)
+	g := startGateway(t, fmt.Sprintf("pools: [{name: a, models: [m], discovery: {file: %q}}]", file))
+	if p := g.pods(); len(p) != 1 || p[0].Address != first || p[0].Name != "pod-0" {
+		t.Errorf("a gateway that is ready has pods %v, want %s", p, first)
+	}
+	conn := g.dial(g.grpc)
+	stream, pod := g.ask(conn, `{"model": "m", "prompt": "hello"}`)
+	if pod != first {
+		t.Errorf("picked %s, want %s", pod, first)
+	}
+	write(second)
+	g.eventually("changed", func() bool { p := g.pods(); return len(p) == 1 && p[0].Address == second })
+	if _, pod := g.ask(conn, `{"model": "m", "prompt": "hello"}`); pod != second {
+		t.Errorf("picked %s after the change, want %s", pod, second)
+	}
+	stream.CloseSend() // of a pod that has left: its release harms nobody
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Errorf("the stream of the pod that has left ended with %v", err)
+	}
+	if n := g.inFlight(); n != 1 {
+		t.Errorf("%d requests in flight, want 1", n)
 	}
 }

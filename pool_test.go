@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	endpointpb "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoverypb "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	edspb "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/warmpath/warmpath/envoy"
+	"github.com/warmpath/warmpath/podstate"
+	"github.com/warmpath/warmpath/podstate/prefix"
+	"github.com/warmpath/warmpath/podstate/scrape"
+	"github.com/warmpath/warmpath/proto/configpb"
+)
+
+func pods(addrs ...string) (specs []podstate.Spec) {
+	for _, a := range addrs {
+		specs = append(specs, podstate.Spec{Name: a, Addr: netip.MustParseAddrPort(a)})
+	}
+	return specs
+}
+
+func testPool(t *testing.T, eds *envoy.EDS) *pool {
+	t.Helper()
+	m, err := scrape.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newPool(&configpb.Pool{
+		Name: "a", Profile: "latency", Engine: "auto",
+		Scrape:    &configpb.Scrape{Interval: "1s"},
+		Discovery: &configpb.Discovery{Static: []*structpb.Value{structpb.NewStringValue("10.0.0.1:80")}},
+	}, 1<<20, eds, m, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// pickable returns the addresses of the table's pods.
+func (p *pool) pickable() (addrs []string) {
+	for _, pod := range p.table.Pods() {
+		addrs = append(addrs, pod.Addr)
+	}
+	slices.Sort(addrs)
+	return addrs
+}
+
+// slowEnvoy is an EDS client that says yes when it is told to.
+type slowEnvoy struct {
+	t      *testing.T
+	stream edspb.EndpointDiscoveryService_StreamEndpointsClient
+}
+
+func connect(t *testing.T, eds *envoy.EDS) *slowEnvoy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	eds.Register(server)
+	go server.Serve(l)
+	t.Cleanup(server.Stop)
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	stream, err := edspb.NewEndpointDiscoveryServiceClient(conn).StreamEndpoints(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &slowEnvoy{t, stream}
+	e.send(&discoverypb.DiscoveryRequest{ResourceNames: []string{"pods"}})
+	return e
+}
+
+func (e *slowEnvoy) send(req *discoverypb.DiscoveryRequest) {
+	e.t.Helper()
+	if err := e.stream.Send(req); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// receive returns the endpoints that Envoy is told next, and how to say yes.
+func (e *slowEnvoy) receive() (addrs []string, ack func()) {
+	e.t.Helper()
+	resp, err := e.stream.Recv()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var a endpointpb.ClusterLoadAssignment
+	if err := resp.Resources[0].UnmarshalTo(&a); err != nil {
+		e.t.Fatal(err)
+	}
+	for _, locality := range a.Endpoints {
+		for _, ep := range locality.LbEndpoints {
+			s := ep.GetEndpoint().GetAddress().GetSocketAddress()
+			addrs = append(addrs, netip.AddrPortFrom(netip.MustParseAddr(s.GetAddress()), uint16(s.GetPortValue())).String())
+		}
+	}
+	slices.Sort(addrs)
+	return addrs, func() {
+		e.send(&discoverypb.DiscoveryRequest{ResourceNames: []string{"pods"}, ResponseNonce: resp.Nonce, VersionInfo: resp.VersionInfo})
+	}
+}
+
+func TestPoolChangesPodsInTheRightOrder(t *testing.T) {
+	eds := envoy.NewEDS([]string{"a"}, slog.New(slog.DiscardHandler))
+	p := testPool(t, eds)
+	p.set(t.Context(), pods("10.0.0.1:80", "10.0.0.2:80")) // no Envoy yet: at once
+	if got := p.pickable(); !slices.Equal(got, []string{"10.0.0.1:80", "10.0.0.2:80"}) {
+		t.Fatalf("pickable at the start: %v", got)
+	}
+	e := connect(t, eds)
+	_, ack := e.receive()
+	ack()
+
+	// change makes the new list the pool's, and wants, each time Envoy is told a
+	// list, that list and what may be picked before Envoy has answered.
+	type step struct{ told, pickable []string }
+	change := func(specs []podstate.Spec, steps ...step) {
+		t.Helper()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.set(context.Background(), specs)
+		}()
+		var last []string
+		for _, want := range steps {
+			told, ack := e.receive()
+			if !slices.Equal(told, want.told) {
+				t.Errorf("Envoy is told %v, want %v", told, want.told)
+			}
+			if got := p.pickable(); !slices.Equal(got, want.pickable) {
+				t.Errorf("pickable before Envoy knows %v: %v, want %v", told, got, want.pickable)
+			}
+			ack()
+			last = told
+		}
+		<-done
+		if got := p.pickable(); !slices.Equal(got, last) {
+			t.Errorf("pickable in the end: %v, want %v", got, last)
+		}
+	}
+	const a, b, c, d = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"
+	change(pods(b, c), step{told: []string{b, c}, pickable: []string{b}}) // one came, one left
+	change(pods(d),
+		step{told: []string{b, c, d}, pickable: []string{b, c}}, // all are replaced
+		step{told: []string{d}, pickable: []string{d}})
+	change(nil, step{told: nil, pickable: nil})
+	change(pods(a),
+		step{told: []string{a}, pickable: nil})
+}
+
+func TestPoolReplacedPodIsANewOne(t *testing.T) {
+	p := testPool(t, envoy.NewEDS([]string{"a"}, slog.New(slog.DiscardHandler)))
+	specs := pods("10.0.0.1:80", "10.0.0.2:80")
+	specs[0].UID = "1"
+	p.set(t.Context(), specs)
+	before := p.table.Pods()
+	again := pods("10.0.0.1:80", "10.0.0.2:80")
+	again[0].UID = "2"
+	p.set(t.Context(), again)
+	after := p.table.Pods()
+	if len(after) != 2 || slices.Contains(after, before[0]) || !slices.Contains(after, before[1]) {
+		t.Errorf("pods before %v, after %v: want the first to be new, the second to be the same", before, after)
+	}
+}
+
+func TestPoolKeepsTheIndexTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := testPool(t, envoy.NewEDS([]string{"a"}, slog.New(slog.DiscardHandler)))
+		p.set(t.Context(), pods("10.0.0.1:80", "10.0.0.2:80"))
+		first, second := p.table.Pods()[0], p.table.Pods()[1]
+		prompt := make([]byte, 64<<10)
+		blocks := prefix.Chain(nil, prefix.Seed("m", "", ""), prompt, []prefix.Span{{Start: 0, End: len(prompt)}})
+		held := func(pod *podstate.Pod) int {
+			if m := p.index.Match(blocks, nil); pod.Slot < len(m) {
+				return int(m[pod.Slot])
+			}
+			return 0
+		}
+		report := func(pod *podstate.Pod, epoch, tokens int) {
+			p.table.SetStats(pod, &podstate.Stats{At: time.Now(), Epoch: epoch, Known: podstate.FieldKVTokens, KVTokens: tokens}, 0)
+			p.readCaches()
+			time.Sleep(time.Second)
+		}
+		report(first, 0, 1<<20)
+		report(second, 0, 1000)
+		p.index.Insert(first.Slot, blocks)
+		p.index.Insert(second.Slot, blocks)
+		if n := held(first); n < 60<<10 {
+			t.Errorf("a pod with a large cache holds %d bytes of a prompt of %d", n, len(prompt))
+		}
+		if n := held(second); n > 4000 {
+			t.Errorf("a pod with a cache of 1000 tokens holds %d bytes", n)
+		}
+		report(first, 0, 1<<20)
+		if n := held(first); n < 60<<10 {
+			t.Errorf("a report that says nothing new left %d bytes", n)
+		}
+		report(first, 1, 1000)
+		if n := held(first); n > 0 {
+			t.Errorf("a pod that has started again holds %d bytes", n)
+		}
+		p.index.Insert(first.Slot, blocks)
+		if n := held(first); n > 4000 {
+			t.Errorf("a pod that has started again with a cache of 1000 tokens holds %d bytes", n)
+		}
+		p.index.Insert(first.Slot, blocks)
+		p.set(t.Context(), pods("10.0.0.2:80"))
+		if n := held(first); n > 0 || len(p.caches) != 1 {
+			t.Errorf("a pod that has left holds %d bytes, and %d pods are remembered", n, len(p.caches))
+		}
+	})
+}
