@@ -125,6 +125,14 @@ func (t *Table) ScrapeRefused(p *Pod, now time.Time) {
 	p.health.scraped(false, now)
 }
 
+// ScrapeAnswered says that the pod's port is open, though the scrape has read no
+// stats there: its metrics may be switched off.
+func (t *Table) ScrapeAnswered(p *Pod, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.health.scraped(true, now)
+}
+
 // Snapshot returns the table as a pick at this time for a request of one token
 // would see it. The slice is the caller's.
 func (t *Table) Snapshot(now time.Time) []Candidate {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,7 +51,7 @@ func (f *fakeNet) dial(_ context.Context, _, addr string) (net.Conn, error) {
 	known := f.pods[addr] != nil
 	f.mu.Unlock()
 	if !known {
-		return nil, fmt.Errorf("dial %s: connection refused", addr)
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
 	ours, theirs := net.Pipe()
 	l := &oneConn{conn: theirs, done: make(chan struct{})}

@@ -3,12 +3,14 @@ package scrape
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/warmpath/warmpath/podstate"
@@ -181,11 +183,25 @@ func (s *Scraper) once(ctx context.Context, t *target, pod *podstate.Pod) error 
 	}
 	s.metrics.observe(s.cfg.Pool, word, s.cfg.now().Sub(start), t.bytes, t.bad)
 	if err != nil {
+		s.tellHealth(pod, err)
 		return err
 	}
 	stats.Every = s.cfg.Interval
 	s.table.SetStats(pod, stats, mark)
 	return nil
+}
+
+// tellHealth tells the table whether the port was open when a scrape failed, if
+// the scrape knows.
+func (s *Scraper) tellHealth(pod *podstate.Pod, err error) {
+	var status *statusError
+	switch {
+	case s.cfg.Port != 0: // another process, in all likelihood
+	case errors.Is(err, syscall.ECONNREFUSED):
+		s.table.ScrapeRefused(pod, s.cfg.now())
+	case errors.As(err, &status) || errors.Is(err, errNothing) || errors.Is(err, errTooLarge):
+		s.table.ScrapeAnswered(pod, s.cfg.now())
+	}
 }
 
 // pause is the time until the next scrape after so many failures in a row.

@@ -100,6 +100,35 @@ func counter(t *testing.T, m *Metrics, outcome string) float64 {
 	return 0
 }
 
+func TestScraperTellsWhetherThePortIsOpen(t *testing.T) {
+	tests := []struct {
+		name string
+		cfg  Config
+		want string
+	}{
+		{"a closed port", Config{}, podstate.OutDown},
+		{"a closed port of its own for metrics says nothing", Config{Port: 9400}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, tt.cfg, podA, podB)
+				f.set(podB, text("tgi_queue_size 1\n"))
+				time.Sleep(10 * time.Second)
+				if got := f.table.Snapshot(time.Now())[0].Health.Out; got != tt.want {
+					t.Errorf("out %q, want %q", got, tt.want)
+				}
+				f.set(podA, http.NotFound) // SGLang without --enable-metrics
+				time.Sleep(10 * time.Second)
+				if got := f.table.Snapshot(time.Now())[0].Health.Out; got != "" {
+					t.Errorf("out %q after the port has answered", got)
+				}
+				f.stop()
+			})
+		})
+	}
+}
+
 func TestScraperMarksWhatTheScrapeCannotSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, Config{Engine: "tgi"}, podA)
