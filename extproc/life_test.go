@@ -72,8 +72,8 @@ func TestReservationEndsWithTheRequest(t *testing.T) {
 func TestAbortBeforeTheDecisionChargesNobody(t *testing.T) {
 	g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA))
 	d := g.open(t)
-	d.send(in(reqHeaders(false), duplex))
-	d.send(reqBody(chat, false))
+	d.send(in(reqHeaders(false), buffered))
+	d.expect("headers")
 	d.cancel()
 	if !eventually(func() bool { return g.count("decisions_total", "abandoned") == 1 }) {
 		t.Error("the abort is not counted as abandoned")

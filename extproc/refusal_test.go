@@ -1,0 +1,62 @@
+package extproc
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// OpenAI's clients read the error from the body, proxies from the headers.
+func TestRefusalReply(t *testing.T) {
+	want := map[reason]uint32{
+		badJSON: 400, unknownModel: 404, tooLarge: 413, crashed: 500,
+		noPod: 503, emptySubset: 503, draining: 503, timedOut: 504,
+	}
+	if len(want) != len(refusals) {
+		t.Errorf("%d reasons have a status, want %d", len(refusals), len(want))
+	}
+	for r, status := range want {
+		var got pb.ProcessingResponse
+		if err := proto.Unmarshal(refusalReply(&refusal{r, `say "why"`}).head, &got); err != nil {
+			t.Fatal(err)
+		}
+		im := got.GetImmediateResponse()
+		if code := uint32(im.GetStatus().GetCode()); code != status {
+			t.Errorf("%s: status %d, want %d", r, code, status)
+		}
+		headers := map[string]string{}
+		for _, h := range im.GetHeaders().GetSetHeaders() {
+			headers[h.GetHeader().GetKey()] = string(h.GetHeader().GetRawValue())
+		}
+		if headers["content-type"] != "application/json" || headers["x-gateway-reason"] != string(r) {
+			t.Errorf("%s: headers %v", r, headers)
+		}
+		if strings.ContainsAny(im.GetDetails(), " \n") || !strings.Contains(im.GetDetails(), string(r)) {
+			t.Errorf("%s: details %q must be one word that names the reason", r, im.GetDetails())
+		}
+		var body struct{ Error struct{ Message, Type, Code string } }
+		if err := json.Unmarshal(im.GetBody(), &body); err != nil {
+			t.Fatalf("%s: body %s: %v", r, im.GetBody(), err)
+		}
+		if body.Error.Message != `say "why"` || body.Error.Code == "" ||
+			!slices.Contains([]string{"invalid_request_error", "server_error"}, body.Error.Type) {
+			t.Errorf("%s: error %+v", r, body.Error)
+		}
+	}
+}
+
+// What a client sends as model goes back to it in an error, cut short.
+func TestRefusalQuotesTheModel(t *testing.T) {
+	r := unroutable(strings.Repeat("é", 500), errUnrouted{})
+	if !json.Valid(r.body()) || len(r.message) > 500 {
+		t.Errorf("message of %d bytes", len(r.message))
+	}
+}
+
+type errUnrouted struct{}
+
+func (errUnrouted) Error() string { return "no pool serves this model" }

@@ -1,0 +1,67 @@
+package route
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/warmpath/warmpath/proto/configpb"
+)
+
+func TestRoute(t *testing.T) {
+	llama := &configpb.Pool{Name: "llama", Models: []string{"llama-8b", "llama"}, Adapters: []string{"sql"}}
+	qwen := &configpb.Pool{Name: "qwen", Models: []string{"qwen-7b"}}
+	bare := &configpb.Pool{Name: "bare"}
+	tests := []struct {
+		name  string
+		pools []*configpb.Pool
+		other string
+		model string
+		want  Target
+		err   error
+	}{
+		{"a model goes to its pool", []*configpb.Pool{llama, qwen}, "", "qwen-7b", Target{Pool: 1, Base: "qwen-7b"}, nil},
+		{"all names of a pool are one model", []*configpb.Pool{llama, qwen}, "", "llama", Target{Base: "llama-8b"}, nil},
+		{"an adapter goes to its base model's pool", []*configpb.Pool{qwen, llama}, "", "sql", Target{Pool: 1, Base: "llama-8b", Adapter: "sql"}, nil},
+		{"names are exact", []*configpb.Pool{llama, qwen}, "", "Llama", Target{}, ErrUnknown},
+		{"an unknown model is an error", []*configpb.Pool{llama}, "", "gpt", Target{}, ErrUnknown},
+		{"an unknown model goes to the default pool under its own name", []*configpb.Pool{llama, qwen}, "qwen", "gpt", Target{Pool: 1, Base: "gpt"}, nil},
+		{"no model goes to the default pool", []*configpb.Pool{llama, qwen}, "qwen", "", Target{Pool: 1, Base: "qwen-7b"}, nil},
+		{"no model goes to the only pool", []*configpb.Pool{llama}, "", "", Target{Base: "llama-8b"}, nil},
+		{"no model among several pools is an error", []*configpb.Pool{llama, qwen}, "", "", Target{}, ErrMissing},
+		{"a pool without models serves whatever is asked for", []*configpb.Pool{bare}, "bare", "x", Target{Base: "x"}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := New(tt.pools, tt.other)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.Route(tt.model)
+			if got != tt.want || !errors.Is(err, tt.err) {
+				t.Errorf("got %+v, %v; want %+v, %v", got, err, tt.want, tt.err)
+			}
+			if _, err := r.Route(""); r.NeedsModel() != (err != nil) {
+				t.Errorf("NeedsModel is %v, but no model gives %v", r.NeedsModel(), err)
+			}
+		})
+	}
+}
+
+func TestNewRejectsMistakes(t *testing.T) {
+	a := &configpb.Pool{Name: "a", Models: []string{"m"}}
+	for name, f := range map[string]func() (*Router, error){
+		"a model in two pools": func() (*Router, error) {
+			return New([]*configpb.Pool{a, {Name: "b", Models: []string{"m"}}}, "")
+		},
+		"an adapter with the name of a model": func() (*Router, error) {
+			return New([]*configpb.Pool{a, {Name: "b", Adapters: []string{"m"}}}, "")
+		},
+		"a default pool that does not exist": func() (*Router, error) {
+			return New([]*configpb.Pool{a}, "c")
+		},
+	} {
+		if _, err := f(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
