@@ -28,7 +28,7 @@ func (v *validator) discovery(d *configpb.Discovery, path string) {
 	if d.Dns != "" {
 		given = append(given, "dns")
 		if host, _, err := net.SplitHostPort(d.Dns); err == nil && host != "" {
-			v.address(path+".dns", d.Dns)
+			v.address(path+".dns", d.Dns, 1)
 		} else if !srvName.MatchString(d.Dns) {
 			v.mistake(path+".dns", "%q; want host:port, or _service._tcp.name for SRV records", clip(d.Dns))
 		}

@@ -68,7 +68,7 @@ func (v *validator) server(s *configpb.Server) {
 		{"server.admin.address", s.Admin.Address},
 	}
 	for i, l := range listeners {
-		v.address(l.path, l.address)
+		v.address(l.path, l.address, 1)
 		for _, other := range listeners[:i] {
 			if collide(l.address, other.address) {
 				v.mistake(l.path, "%q is already taken by %s (%q); give each its own port", l.address, other.path, other.address)
@@ -94,8 +94,8 @@ func (v *validator) server(s *configpb.Server) {
 
 func (v *validator) envoy(e *configpb.Envoy) {
 	for _, a := range []struct{ path, address string }{{"envoy.listen", e.Listen}, {"envoy.admin", e.Admin}} {
-		// Envoy resolves no names to listen on.
-		if host, port, _ := net.SplitHostPort(a.address); v.address(a.path, a.address) && host != "" {
+		// Port 0 is a free one, which Envoy tells. It resolves no names to listen on.
+		if host, port, _ := net.SplitHostPort(a.address); v.address(a.path, a.address, 0) && host != "" {
 			if _, err := netip.ParseAddr(host); err != nil {
 				v.mistake(a.path, "%q is a host name, on which Envoy cannot listen; want an IP address, as in \"127.0.0.1:%s\"", host, port)
 			}
@@ -188,8 +188,8 @@ func (v *validator) weights(weights map[string]float64, path string) {
 	}
 }
 
-// address reports whether s is host:port with a port that can be named.
-func (v *validator) address(path, s string) bool {
+// address reports whether s is host:port with a port of least or more.
+func (v *validator) address(path, s string, least uint64) bool {
 	const want = "want host:port, as in \":9002\", \"127.0.0.1:9002\" or \"[::1]:9002\""
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -200,8 +200,8 @@ func (v *validator) address(path, s string) bool {
 		v.mistake(path, "%q; %s", clip(s), want)
 		return false
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		v.mistake(path, "port %q in %q; want a number from 1 to 65535", clip(port), clip(s))
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n < least {
+		v.mistake(path, "port %q in %q; want a number from %d to 65535", clip(port), clip(s), least)
 		return false
 	}
 	if host == "" {
@@ -221,7 +221,7 @@ var hostName = regexp.MustCompile(`^([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9]
 func collide(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
-	if errA != nil || errB != nil || portA != portB {
+	if errA != nil || errB != nil || portA != portB || portA == "0" {
 		return false
 	}
 	every := func(host string) bool {

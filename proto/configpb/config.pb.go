@@ -668,8 +668,8 @@ func (x *Scrape) GetPath() string {
 // Envoy is what `warmpath bootstrap` uses for the Envoy that it configures.
 type Envoy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Listen        string                 `protobuf:"bytes,1,opt,name=listen,proto3" json:"listen,omitempty"`                            // default "0.0.0.0:8080"
-	Admin         string                 `protobuf:"bytes,2,opt,name=admin,proto3" json:"admin,omitempty"`                              // default "127.0.0.1:9901"
+	Listen        string                 `protobuf:"bytes,1,opt,name=listen,proto3" json:"listen,omitempty"`                            // default "0.0.0.0:8080"; port 0 is a free one
+	Admin         string                 `protobuf:"bytes,2,opt,name=admin,proto3" json:"admin,omitempty"`                              // default "127.0.0.1:9901"; port 0 is a free one
 	BodyMode      string                 `protobuf:"bytes,3,opt,name=body_mode,json=bodyMode,proto3" json:"body_mode,omitempty"`        // BUFFERED (default) or FULL_DUPLEX_STREAMED
 	FailOpen      *bool                  `protobuf:"varint,4,opt,name=fail_open,json=failOpen,proto3,oneof" json:"fail_open,omitempty"` // default true: without warmpath, requests still reach a pod
 	unknownFields protoimpl.UnknownFields
