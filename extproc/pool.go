@@ -105,7 +105,7 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 	sc.cached = pool.Index.Match(sc.blocks, sc.cached)
 	toTokens(sc.cached, tokens, sc.body.Prompt)
 
-	sc.ask = podstate.Ask{Now: now, Tokens: tokens, Output: output, Cached: sc.cached, Adapter: target.Adapter}
+	sc.ask = podstate.Ask{Now: now, Tokens: tokens, Output: output, Whole: !sc.body.Stream, Cached: sc.cached, Adapter: target.Adapter}
 	sc.req = scorers.Request{Tokens: tokens, Output: output, Adapter: target.Adapter, Key: key, Subset: q.subset, Seed: seed}
 	r, err := pool.Table.PickAndReserve(&sc.ask, func(cands []podstate.Candidate) (int, int) {
 		return pool.Policy.Choose(&sc.req, cands)

@@ -38,7 +38,9 @@ func TestRefusalReply(t *testing.T) {
 		if strings.ContainsAny(im.GetDetails(), " \n") || !strings.Contains(im.GetDetails(), string(r)) {
 			t.Errorf("%s: details %q must be one word that names the reason", r, im.GetDetails())
 		}
-		var body struct{ Error struct{ Message, Type, Code string } }
+		var body struct {
+			Error struct{ Message, Type, Code string }
+		}
 		if err := json.Unmarshal(im.GetBody(), &body); err != nil {
 			t.Fatalf("%s: body %s: %v", r, im.GetBody(), err)
 		}

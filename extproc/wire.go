@@ -74,6 +74,20 @@ type protocol struct {
 	unwaited          bool // STREAMED: bodies come before the headers are answered
 }
 
+func (p *protocol) unmarshal(b []byte) error {
+	return fields(b, func(k key, _ []byte, number uint64) error {
+		switch k {
+		case 1<<3 | isVarint:
+			p.request = bodyMode(number)
+		case 2<<3 | isVarint:
+			p.response = bodyMode(number)
+		case 3<<3 | isVarint:
+			p.unwaited = number != 0
+		}
+		return nil
+	})
+}
+
 // headers are those that matter.
 type headers struct {
 	path          string
@@ -88,30 +102,20 @@ type headers struct {
 // unmarshal reads data into m. The body becomes a view into data.
 func (m *message) unmarshal(data mem.Buffer) error {
 	*m = message{}
-	return fields(data.ReadOnlyData(), func(num protowire.Number, value []byte, number uint64) error {
-		switch num {
-		case 2, 3, 4, 5, 6, 7:
-			m.kind = kind(num)
+	return fields(data.ReadOnlyData(), func(k key, value []byte, number uint64) error {
+		switch k {
+		case 2<<3 | withLength, 3<<3 | withLength, 4<<3 | withLength, 5<<3 | withLength, 6<<3 | withLength, 7<<3 | withLength:
+			m.kind = kind(k >> 3)
 			return m.unmarshalRequest(value, data)
-		case 8:
+		case 8<<3 | withLength:
 			return m.unmarshalMetadata(value)
-		case 9:
+		case 9<<3 | withLength:
 			return m.unmarshalAttributes(value)
-		case 10:
+		case 10<<3 | isVarint:
 			m.observe = number != 0
-		case 11:
+		case 11<<3 | withLength:
 			m.config = &protocol{}
-			return fields(value, func(num protowire.Number, _ []byte, number uint64) error {
-				switch num {
-				case 1:
-					m.config.request = bodyMode(number)
-				case 2:
-					m.config.response = bodyMode(number)
-				case 3:
-					m.config.unwaited = number != 0
-				}
-				return nil
-			})
+			return m.config.unmarshal(value)
 		}
 		return nil
 	})
@@ -120,31 +124,25 @@ func (m *message) unmarshal(data mem.Buffer) error {
 func (m *message) unmarshalRequest(b []byte, data mem.Buffer) error {
 	m.freeBody()
 	m.headers = headers{contentLength: -1}
-	return fields(b, func(num protowire.Number, value []byte, number uint64) error {
-		switch m.kind {
-		case requestHeaders, responseHeaders:
-			switch num {
-			case 1:
-				return fields(value, func(num protowire.Number, value []byte, _ uint64) error {
-					if num != 1 {
-						return nil
-					}
-					return m.headers.add(value)
-				})
-			case 3:
-				m.endOfStream = number != 0
-			}
-		case requestBody, responseBody:
-			switch num {
-			case 1:
-				m.freeBody()
-				if len(value) > 0 {
-					// value lies within data and runs to the same end of memory.
-					start := cap(data.ReadOnlyData()) - cap(value)
-					m.body = data.Slice(start, start+len(value))
+	headers := m.kind == requestHeaders || m.kind == responseHeaders
+	body := m.kind == requestBody || m.kind == responseBody
+	return fields(b, func(k key, value []byte, number uint64) error {
+		switch {
+		case headers && k == 1<<3|withLength: // HeaderMap
+			return fields(value, func(k key, value []byte, _ uint64) error {
+				if k != 1<<3|withLength {
+					return nil
 				}
-			case 2:
-				m.endOfStream = number != 0
+				return m.headers.add(value)
+			})
+		case headers && k == 3<<3|isVarint, body && k == 2<<3|isVarint:
+			m.endOfStream = number != 0
+		case body && k == 1<<3|withLength:
+			m.freeBody()
+			if len(value) > 0 {
+				// value lies within data and runs to the same end of memory.
+				start := cap(data.ReadOnlyData()) - cap(value)
+				m.body = data.Slice(start, start+len(value))
 			}
 		}
 		return nil
@@ -160,20 +158,22 @@ func (m *message) freeBody() {
 
 // add reads one HeaderValue. Envoy sends raw_value; other proxies may not.
 func (h *headers) add(b []byte) error {
-	var key, value []byte
-	err := fields(b, func(num protowire.Number, v []byte, _ uint64) error {
-		switch {
-		case num == 1:
-			key = v
-		case num == 2 && len(v) > 0, num == 3 && len(v) > 0:
-			value = v
+	var name, value []byte
+	err := fields(b, func(k key, v []byte, _ uint64) error {
+		switch k {
+		case 1<<3 | withLength:
+			name = v
+		case 2<<3 | withLength, 3<<3 | withLength:
+			if len(v) > 0 {
+				value = v
+			}
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	switch string(key) {
+	switch string(name) {
 	case ":path":
 		h.path = string(value)
 	case ":method":
@@ -197,8 +197,8 @@ func (h *headers) add(b []byte) error {
 // unmarshalMetadata reads config.core.v3.Metadata: the subset hint of the
 // gateway, and the pod that answered.
 func (m *message) unmarshalMetadata(b []byte) error {
-	return fields(b, func(num protowire.Number, entry []byte, _ uint64) error {
-		if num != 1 { // filter_metadata
+	return fields(b, func(k key, entry []byte, _ uint64) error {
+		if k != 1<<3|withLength { // filter_metadata
 			return nil
 		}
 		space, value, err := mapEntry(entry)
@@ -207,20 +207,20 @@ func (m *message) unmarshalMetadata(b []byte) error {
 		}
 		switch string(space) {
 		case subsetSpace:
-			return structFields(value, func(key, value []byte) error {
-				if string(key) != subsetKey {
+			return structFields(value, func(name, value []byte) error {
+				if string(name) != subsetKey {
 					return nil
 				}
 				m.subset, m.hasSub = []string{}, true
 				return m.addSubset(value)
 			})
 		case lbSpace, ownSpace:
-			return structFields(value, func(key, value []byte) error {
-				if string(key) != servedKey {
+			return structFields(value, func(name, value []byte) error {
+				if string(name) != servedKey {
 					return nil
 				}
-				return fields(value, func(num protowire.Number, text []byte, _ uint64) error {
-					if num == 3 {
+				return fields(value, func(k key, text []byte, _ uint64) error {
+					if k == 3<<3|withLength { // Value.string_value
 						m.served = string(text)
 					}
 					return nil
@@ -235,13 +235,13 @@ func (m *message) unmarshalMetadata(b []byte) error {
 // commas. What is neither allows no pod: failing open would send requests where
 // the gateway does not want them.
 func (m *message) addSubset(value []byte) error {
-	return fields(value, func(num protowire.Number, b []byte, _ uint64) error {
-		switch num {
-		case 3: // Value.string_value
+	return fields(value, func(k key, b []byte, _ uint64) error {
+		switch k {
+		case 3<<3 | withLength: // Value.string_value
 			m.subset = append(m.subset, splitSubset(string(b))...)
-		case 6: // Value.list_value
-			return fields(b, func(num protowire.Number, element []byte, _ uint64) error {
-				if num != 1 {
+		case 6<<3 | withLength: // Value.list_value
+			return fields(b, func(k key, element []byte, _ uint64) error {
+				if k != 1<<3|withLength {
 					return nil
 				}
 				return m.addSubset(element)
@@ -268,12 +268,12 @@ func (m *message) unmarshalAttributes(entry []byte) error {
 	if err != nil {
 		return err
 	}
-	return structFields(value, func(key, value []byte) error {
-		return fields(value, func(num protowire.Number, text []byte, number uint64) error {
+	return structFields(value, func(name, value []byte) error {
+		return fields(value, func(k key, text []byte, number uint64) error {
 			switch {
-			case num == 3 && string(key) == "upstream.address" && len(text) > 0:
+			case k == 3<<3|withLength && string(name) == "upstream.address" && len(text) > 0:
 				m.served = string(text)
-			case num == 2 && string(key) == "upstream.request_attempt_count":
+			case k == 2<<3|is64Bits && string(name) == "upstream.request_attempt_count":
 				m.attempts = int(math.Float64frombits(number))
 			}
 			return nil
@@ -282,37 +282,47 @@ func (m *message) unmarshalAttributes(entry []byte) error {
 }
 
 // structFields calls f for each field of a google.protobuf.Struct.
-func structFields(b []byte, f func(key, value []byte) error) error {
-	return fields(b, func(num protowire.Number, entry []byte, _ uint64) error {
-		if num != 1 {
+func structFields(b []byte, f func(name, value []byte) error) error {
+	return fields(b, func(k key, entry []byte, _ uint64) error {
+		if k != 1<<3|withLength {
 			return nil
 		}
-		key, value, err := mapEntry(entry)
+		name, value, err := mapEntry(entry)
 		if err != nil {
 			return err
 		}
-		return f(key, value)
+		return f(name, value)
 	})
 }
 
-func mapEntry(b []byte) (key, value []byte, err error) {
-	err = fields(b, func(num protowire.Number, v []byte, _ uint64) error {
-		switch num {
-		case 1:
-			key = v
-		case 2:
+func mapEntry(b []byte) (name, value []byte, err error) {
+	err = fields(b, func(k key, v []byte, _ uint64) error {
+		switch k {
+		case 1<<3 | withLength:
+			name = v
+		case 2<<3 | withLength:
 			value = v
 		}
 		return nil
 	})
-	return key, value, err
+	return name, value, err
 }
 
 var errWire = errors.New("not a valid protobuf message")
 
+// key is what precedes a field on the wire: its number, and in the last three
+// bits its type.
+type key uint64
+
+const (
+	isVarint   = key(protowire.VarintType)
+	is64Bits   = key(protowire.Fixed64Type)
+	withLength = key(protowire.BytesType)
+)
+
 // fields calls f for each field of a message: with its bytes if it has a length,
-// with its number if it is a varint or has 64 bits. Other fields are skipped.
-func fields(b []byte, f func(num protowire.Number, value []byte, number uint64) error) error {
+// else with its number.
+func fields(b []byte, f func(k key, value []byte, number uint64) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -321,7 +331,6 @@ func fields(b []byte, f func(num protowire.Number, value []byte, number uint64) 
 		b = b[n:]
 		var value []byte
 		var number uint64
-		skip := false
 		switch typ {
 		case protowire.BytesType:
 			value, n = protowire.ConsumeBytes(b)
@@ -329,17 +338,14 @@ func fields(b []byte, f func(num protowire.Number, value []byte, number uint64) 
 			number, n = protowire.ConsumeVarint(b)
 		case protowire.Fixed64Type:
 			number, n = protowire.ConsumeFixed64(b)
-		default:
-			skip = true
+		default: // nothing that we read
 			n = protowire.ConsumeFieldValue(num, typ, b)
 		}
 		if n < 0 {
 			return fmt.Errorf("%w: field %d: %w", errWire, num, protowire.ParseError(n))
 		}
-		if !skip {
-			if err := f(num, value, number); err != nil {
-				return err
-			}
+		if err := f(key(protowire.EncodeTag(num, typ)), value, number); err != nil {
+			return err
 		}
 		b = b[n:]
 	}
