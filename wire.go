@@ -111,7 +111,10 @@ func (p *parts) run(ctx context.Context) error {
 		serving, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(background, cancel)()
-		defer context.AfterFunc(serving, func() { p.ready.Store(false) })()
+		defer context.AfterFunc(serving, func() {
+			p.ready.Store(false)
+			p.log.Info("draining")
+		})()
 
 		p.awaitPods(serving)
 		p.ready.Store(serving.Err() == nil)
