@@ -1,0 +1,86 @@
+package envoy_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A client that goes away gives its reservation back within 100 ms, whatever the
+// pod is doing. One slow round is forgiven: the machine may be busy.
+func TestAbortReleasesAtOnce(t *testing.T) {
+	const limit = 100 * time.Millisecond
+	stages := map[string]http.HandlerFunc{
+		"before the response": func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		},
+		"during the response": events(nil),
+	}
+	eachMode(t, func(t *testing.T, mode string) {
+		p := newPod(t, "p")
+		r := newRig(t, settings{mode: mode, pools: map[string][]*pod{"a": {p}}})
+		for stage, handler := range stages {
+			for _, http2 := range []bool{false, true} {
+				t.Run(stage+map[bool]string{false: "/http1", true: "/http2"}[http2], func(t *testing.T) {
+					p.does(handler)
+					var took []time.Duration
+					for range 5 {
+						took = append(took, r.abort(t, newClient(t, http2), p, stage == "during the response"))
+					}
+					slices.Sort(took)
+					if took[3] > limit {
+						t.Errorf("the reservation came back after %v, want at most %v", took, limit)
+					}
+				})
+			}
+		}
+	})
+}
+
+// abort begins a request, drops it when the pod has it, and returns how long its
+// reservation lasted after that.
+func (r *rig) abort(t *testing.T, c *http.Client, p *pod, responding bool) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	before := p.hits.Load()
+	begun := make(chan error, 1)
+	go func() {
+		resp, err := r.post(ctx, c, chat("a"))
+		if err == nil {
+			defer resp.Body.Close()
+		}
+		begun <- err
+		if err == nil {
+			io.Copy(io.Discard, resp.Body)
+		}
+	}()
+	if responding {
+		if err := <-begun; err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		waitFor(t, "the request to reach the pod", func() bool { return p.hits.Load() > before })
+	}
+	if n := r.inflight(); n != 1 {
+		t.Fatalf("%d requests in flight, want 1", n)
+	}
+	cancel()
+	gone := time.Now()
+	waitFor(t, "the reservation to be given back", func() bool { return r.inflight() == 0 })
+	return time.Since(gone)
+}
+
+// waitFor polls for at most ten seconds.
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package envoy_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warmpath/warmpath/envoy"
+	"github.com/warmpath/warmpath/extproc"
+	"github.com/warmpath/warmpath/extproc/route"
+	"github.com/warmpath/warmpath/podstate"
+	"github.com/warmpath/warmpath/podstate/prefix"
+	"github.com/warmpath/warmpath/proto/configpb"
+	"github.com/warmpath/warmpath/scorers"
+)
+
+// modes are the two ways in which bodies reach warmpath.
+var modes = []string{"BUFFERED", "FULL_DUPLEX_STREAMED"}
+
+func eachMode(t *testing.T, f func(t *testing.T, mode string)) {
+	for _, m := range modes {
+		t.Run(m, func(t *testing.T) { f(t, m) })
+	}
+}
+
+// gateway is warmpath in this process: the server that Envoy asks, over tables
+// and an EDS that the test fills. The model "model-<pool>" is that of a pool, and
+// the first pool is the default.
+type gateway struct {
+	addr   string
+	tables map[string]*podstate.Table
+	eds    *envoy.EDS
+	orders map[string]*order
+	stop   context.CancelFunc // begins the graceful end
+	ended  chan error
+}
+
+// startGateway serves at addr, which may have port 0.
+func startGateway(t testing.TB, addr string, pools map[string][]*pod) *gateway {
+	t.Helper()
+	lis, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := newGateway(lis, slices.Sorted(maps.Keys(pools)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, pods := range pools {
+		g.mustSetPods(t, name, pods...)
+	}
+	return g
+}
+
+func newGateway(lis net.Listener, names []string) (*gateway, error) {
+	g := &gateway{
+		addr:   lis.Addr().String(),
+		tables: map[string]*podstate.Table{},
+		orders: map[string]*order{},
+		ended:  make(chan error, 1),
+	}
+	var cfgs []*configpb.Pool
+	var pools []extproc.Pool
+	for _, name := range names {
+		profile, err := scorers.NewProfile("hyperpod", nil)
+		if err != nil {
+			return nil, err
+		}
+		g.tables[name] = podstate.NewTable()
+		g.orders[name] = &order{otherwise: profile}
+		cfgs = append(cfgs, &configpb.Pool{Name: name, Models: []string{"model-" + name}})
+		pools = append(pools, extproc.Pool{Name: name, Table: g.tables[name], Index: prefix.NewIndex(1 << 20), Policy: g.orders[name]})
+	}
+	router, err := route.New(cfgs, names[0])
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	server, err := extproc.New(extproc.Config{DrainDelay: 2 * time.Second}, router, pools, prometheus.NewRegistry(), log)
+	if err != nil {
+		return nil, err
+	}
+	g.eds = envoy.NewEDS(names, log)
+	g.eds.Register(server.Registrar())
+
+	var ctx context.Context
+	ctx, g.stop = context.WithCancel(context.Background())
+	go func() { g.ended <- server.Serve(ctx, lis, nil) }()
+	return g, nil
+}
+
+// setPods makes the addresses the pods of a pool, as main does: Envoy hears of
+// them before they can be picked.
+func (g *gateway) setPods(ctx context.Context, pool string, addrs ...netip.AddrPort) error {
+	if err := g.eds.Set(ctx, pool, addrs); err != nil {
+		return err
+	}
+	g.tables[pool].SetPods(specs(addrs...))
+	return nil
+}
+
+func specs(addrs ...netip.AddrPort) []podstate.Spec {
+	specs := make([]podstate.Spec, len(addrs))
+	for i, a := range addrs {
+		specs[i] = podstate.Spec{Name: a.String(), Addr: a}
+	}
+	return specs
+}
+
+func (g *gateway) mustSetPods(t testing.TB, pool string, pods ...*pod) {
+	t.Helper()
+	addrs := make([]netip.AddrPort, len(pods))
+	for i, p := range pods {
+		addrs[i] = p.addr
+	}
+	if err := g.setPods(t.Context(), pool, addrs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inflight is how many requests hold a reservation.
+func (g *gateway) inflight() (n int) {
+	for _, table := range g.tables {
+		for _, c := range table.Snapshot(time.Now()) {
+			n += c.Charge.Requests
+		}
+	}
+	return n
+}
+
+// order is a policy that a test can dictate.
+type order struct {
+	pods      []*pod // the first two are picked; none: otherwise decides
+	otherwise extproc.Policy
+}
+
+func (o *order) Choose(req *scorers.Request, cands []podstate.Candidate) (first, second int) {
+	if len(o.pods) == 0 {
+		return o.otherwise.Choose(req, cands)
+	}
+	at := []int{-1, -1}
+	for i, p := range o.pods[:min(2, len(o.pods))] {
+		for j, c := range cands {
+			if c.Pod.Spec.Addr == p.addr {
+				at[i] = j
+			}
+		}
+	}
+	return at[0], at[1]
+}
+
+// rig is a real Envoy with a gateway behind it.
+type rig struct {
+	*gateway
+	envoy *envoy.Process
+	url   string
+}
+
+// settings are what tests vary. Zero values mean BUFFERED and fail-open.
+type settings struct {
+	mode       string
+	failClosed bool
+	pools      map[string][]*pod // the default one is a
+	pickers    []string          // of gateways that the test made itself; empty: the rig makes one
+}
+
+// newRig starts what is needed, and afterwards checks that no request was left
+// behind: at the pods' counters, and at Envoy's.
+func newRig(t testing.TB, s settings) *rig {
+	t.Helper()
+	r := &rig{}
+	if s.pickers == nil {
+		r.gateway = startGateway(t, "127.0.0.1:0", s.pools)
+		t.Cleanup(r.gateway.stop)
+		s.pickers = []string{r.addr}
+	}
+	failOpen := !s.failClosed
+	bootstrap, err := envoy.Bootstrap(&configpb.GatewayConfig{
+		Envoy: &configpb.Envoy{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", BodyMode: s.mode, FailOpen: &failOpen},
+	}, envoy.Target{Version: version(t), Pickers: s.pickers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.envoy = startEnvoy(t, bootstrap)
+	r.url = "http://" + r.envoy.Listen
+	t.Cleanup(func() { r.checkIdle(t) })
+	return r
+}
+
+// version is that of the Envoy at hand.
+func version(t testing.TB) string {
+	t.Helper()
+	binary, err := envoy.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(binary, "--version").Output() // …/envoy  version: commit/1.40.0/Clean/RELEASE/BoringSSL
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, words, _ := strings.Cut(string(out), "version: ")
+	parts := strings.Split(words, "/")
+	if len(parts) < 2 {
+		t.Fatalf("%s --version says %q", binary, out)
+	}
+	return parts[1]
+}
+
+// startEnvoy runs an Envoy whose log is kept if the test fails.
+func startEnvoy(t testing.TB, bootstrap []byte) *envoy.Process {
+	t.Helper()
+	log, err := os.CreateTemp("", "envoy-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Close()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("Envoy's log: %s", log.Name())
+		} else {
+			os.Remove(log.Name())
+		}
+	})
+	p, err := envoy.Start(context.Background(), envoy.Options{Bootstrap: bootstrap, LogPath: log.Name(), Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// checkIdle waits for the ends of streams to arrive everywhere.
+func (r *rig) checkIdle(t testing.TB) {
+	t.Helper()
+	var left string
+	for range 100 {
+		left = ""
+		if r.gateway != nil {
+			if n := r.inflight(); n != 0 {
+				left = fmt.Sprintf("%d requests hold a reservation", n)
+			}
+		}
+		if n := r.stat(t, "cluster.pods.upstream_rq_active"); n != 0 {
+			left += fmt.Sprintf(" Envoy has %d requests to pods", n)
+		}
+		if n := r.stat(t, "cluster.warmpath.upstream_rq_active"); n > 1 { // one is EDS
+			left += fmt.Sprintf(" Envoy has %d streams to warmpath", n)
+		}
+		if left == "" {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error("after the test:", left)
+}
+
+// stat reads one of Envoy's gauges or counters.
+func (r *rig) stat(t testing.TB, name string) (value int) {
+	t.Helper()
+	text, err := r.envoy.Get(context.Background(), "/stats?filter=^"+strings.ReplaceAll(name, ".", `\.`)+"$")
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	if text == "" { // not yet used
+		return 0
+	}
+	if _, err := fmt.Sscanf(text, name+": %d", &value); err != nil {
+		t.Errorf("stat %s: %q", name, text)
+	}
+	return value
+}
