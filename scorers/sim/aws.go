@@ -1,0 +1,82 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+)
+
+// awsRow is one row of the table that AWS published for HyperPod's Inference
+// Gateway: what it changed against round robin over the same replicas. Nothing
+// else is known of the benchmark, not the lengths, rates or numbers of replicas,
+// so those are ours. The density is set so that round robin leaves the share
+// of work unfinished that the published throughput implies.
+type awsRow struct {
+	scenario   Scenario
+	p95, p99   float64 // percent; 0 is "comparable"
+	throughput float64
+	unfinished float64 // share that round robin did not finish in the window
+}
+
+var awsRows = []awsRow{
+	{scenario: Scenario{Name: "M1", About: "mixed GPUs, Llama 8B", Fleet: []PodKind{{Preset: "h100-8b", Count: 3}, {Preset: "a10g-8b", Count: 2}},
+		Load: func(g *gen) []Request {
+			return g.chat(chat{arrivals: bursts{rate: 13, size: 1}, duration: 300 * time.Second, in: lognormal{700, 0.35, 4000}, out: lognormal{190, 0.3, 1000}})
+		}}, p95: -97, p99: -97, throughput: 8, unfinished: 0.074},
+	{scenario: Scenario{Name: "M2", About: "mixed GPUs, Qwen 32B", Fleet: []PodKind{{Preset: "h100-32b", Count: 2}, {Preset: "a10g-32b", Count: 3}},
+		Load: func(g *gen) []Request {
+			return g.chat(chat{arrivals: bursts{rate: 25, size: 1}, duration: 300 * time.Second, in: lognormal{700, 0.35, 4000}, out: lognormal{190, 0.3, 1000}})
+		}}, p95: -98, p99: -97, throughput: 50, unfinished: 0.33},
+	{scenario: Scenario{Name: "B1", About: "bursts, Llama 70B", Fleet: []PodKind{{Preset: "h100-70b", Count: 4}},
+		Load: func(g *gen) []Request {
+			return g.onOff(onOff{rate: 4, peak: 40, on: 15 * time.Second, off: 45 * time.Second, duration: 285 * time.Second, in: lognormal{900, 1.2, 24_000}, out: lognormal{200, 0.8, 1500}})
+		}}, p95: -94, p99: -98, throughput: 12, unfinished: 0.107},
+	{scenario: Scenario{Name: "B2", About: "milder bursts, Qwen 235B", Fleet: []PodKind{{Preset: "h100-235b", Count: 2}},
+		Load: func(g *gen) []Request {
+			return g.onOff(onOff{rate: 4, peak: 14, on: 10 * time.Second, off: 50 * time.Second, duration: 600 * time.Second, in: lognormal{900, 1, 16_000}, out: lognormal{200, 0.7, 1000}})
+		}}, p95: 0, p99: -89, throughput: 0, unfinished: 0},
+	{scenario: Scenario{Name: "P1", About: "shared prefixes, Llama 8B", Fleet: []PodKind{{Preset: "h100-8b", Count: 4}},
+		Load: func(g *gen) []Request {
+			return g.sessions(sessions{rate: 5, duration: 300 * time.Second, turns: 4, systems: 100, system: 5000,
+				first: lognormal{200, 0.6, 2000}, next: lognormal{150, 0.6, 2000}, out: lognormal{150, 0.6, 800}, pause: 15 * time.Second})
+		}}, p95: -26, p99: -43, throughput: 0, unfinished: 0},
+	{scenario: Scenario{Name: "U1", About: "uniform and steady, Qwen 235B", Fleet: []PodKind{{Preset: "h100-235b", Count: 4}},
+		Load: func(g *gen) []Request {
+			return g.chat(chat{arrivals: bursts{rate: 8, size: 1}, duration: 300 * time.Second, in: lognormal{800, 0.1, 2000}, out: lognormal{200, 0.1, 1000}})
+		}}, p95: 0, p99: 0, throughput: 0, unfinished: 0},
+}
+
+// awsTable prints the published changes beside ours. The first policy of each
+// result is round robin.
+func awsTable(w io.Writer, results map[string]*result) error {
+	fmt.Fprint(w, "\nChanges against round robin, as published by AWS for its gateway and as simulated here, in per cent.\n"+
+		"AWS did not publish its loads: ours are set so that round robin leaves the same share unfinished.\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "scenario\tpolicy\tTTFT p95\tTTFT p99\tthroughput\tunfinished by round robin\t")
+	for _, row := range awsRows {
+		r, ok := results[row.scenario.Name]
+		if !ok {
+			continue
+		}
+		base := r.runs[0][0]
+		fmt.Fprintf(t, "%s\tAWS\t%s\t%s\t%s\t%.1f%%\t\n", row.scenario.Name, change(row.p95), change(row.p99), change(row.throughput), 100*row.unfinished)
+		for p := 1; p < len(r.policies); p++ {
+			runs := r.runs[0][p]
+			delta := func(of func(*Measures) float64) string {
+				return fmt.Sprintf("%+.0f", 100*(ratio(values(runs, of), values(base, of)).Value-1))
+			}
+			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f%%\t\n", r.policies[p],
+				delta(func(m *Measures) float64 { return m.TTFT.P95 }), delta(func(m *Measures) float64 { return m.TTFT.P99 }),
+				delta(func(m *Measures) float64 { return m.Throughput }), 100*median(values(base, func(m *Measures) float64 { return m.Unfinished })))
+		}
+	}
+	return t.Flush()
+}
+
+func change(percent float64) string {
+	if percent == 0 {
+		return "comparable"
+	}
+	return fmt.Sprintf("%+.0f", percent)
+}

@@ -1,0 +1,46 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/warmpath/warmpath/podstate"
+	"github.com/warmpath/warmpath/scorers"
+)
+
+// parsePolicy reads the name of a profile, or weights such as
+// queue=2,kvCache=2,prefix=3. Each call of the result makes a policy that knows
+// nothing yet.
+func parsePolicy(spec string) (func() (Policy, error), error) {
+	name, weights := spec, map[string]float64(nil)
+	if strings.Contains(spec, "=") {
+		name, weights = "hyperpod", map[string]float64{}
+		for part := range strings.SplitSeq(spec, ",") {
+			scorer, text, _ := strings.Cut(part, "=")
+			w, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return nil, fmt.Errorf("policy %q: weight %q of %s is no number", spec, text, scorer)
+			}
+			weights[scorer] = w
+		}
+	}
+	if name == "round-robin" && !slices.Contains(scorers.Profiles(), name) {
+		return func() (Policy, error) { return &roundRobin{}, nil }, nil
+	}
+	build := func() (Policy, error) { return scorers.NewProfile(name, weights) }
+	_, err := build()
+	return build, err
+}
+
+// roundRobin deals requests out in turn.
+type roundRobin struct{ next int }
+
+func (r *roundRobin) Choose(_ *scorers.Request, cands []podstate.Candidate) (first, second int) {
+	if len(cands) == 0 {
+		return -1, -1
+	}
+	r.next++
+	return r.next % len(cands), (r.next + 1) % len(cands)
+}

@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+)
+
+// four are the measures that users read first.
+var four = []struct {
+	name string
+	of   func(*Measures) float64
+}{
+	{"p50", func(m *Measures) float64 { return m.TTFT.P50 }},
+	{"mean", func(m *Measures) float64 { return m.TTFT.Mean }},
+	{"p95", func(m *Measures) float64 { return m.TTFT.P95 }},
+	{"p99", func(m *Measures) float64 { return m.TTFT.P99 }},
+}
+
+// text prints the tables of a study: medians over the seeds, then how each
+// policy compares with the first one.
+func (r *result) text(w io.Writer) error {
+	sc := r.scenario
+	source := "generated load"
+	switch {
+	case r.trace != nil:
+		source = "recorded load"
+	case sc.Trace != "":
+		source = "generated load in place of " + sc.Trace
+	}
+	fmt.Fprintf(w, "%s: %s\n%s, %s, scrape %v, %d router(s), %d seed(s)\n", sc.Name, sc.About, sc.size(), source, sc.Scrape, max(1, sc.Routers), r.seeds)
+	for k := range r.scales {
+		if err := r.table(w, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *result) table(w io.Writer, k int) error {
+	runs := r.runs[k]
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\nload ×%g, %.0f requests; seconds to first token, whole answer, per token\n", r.scales[k], mean(values(runs[0], func(m *Measures) float64 { return float64(m.Requests) })))
+	fmt.Fprintln(t, "policy\tp50\tmean\tp95\tp99\tanswer p50\tp99\ttoken p50\tp99\thits\tfailed\tunfinished\ttokens/s\tpreempted\tworst mean\tcollapsed\t")
+	fallen := collapsed(runs)
+	for p, name := range r.policies {
+		col := func(of func(*Measures) float64) float64 { return median(values(runs[p], of)) }
+		worst := 0.0
+		for _, m := range runs[p] {
+			worst = max(worst, m.TTFT.Mean)
+		}
+		fmt.Fprintf(t, "%s\t", name)
+		for _, c := range four {
+			fmt.Fprintf(t, "%s\t", number(col(c.of)))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f%%\t%.1f%%\t%.1f%%\t%.0f\t%.0f\t%s\t%d/%d\t\n",
+			number(col(func(m *Measures) float64 { return m.Total.P50 })), number(col(func(m *Measures) float64 { return m.Total.P99 })),
+			number(col(func(m *Measures) float64 { return m.TPOT.P50 })), number(col(func(m *Measures) float64 { return m.TPOT.P99 })),
+			100*col(func(m *Measures) float64 { return m.Hit }), 100*col(func(m *Measures) float64 { return m.Failed }),
+			100*col(func(m *Measures) float64 { return m.Unfinished }), col(func(m *Measures) float64 { return m.Throughput }),
+			col(func(m *Measures) float64 { return float64(m.Preemptions) }), number(worst), fallen[p], r.seeds)
+	}
+	if err := t.Flush(); err != nil || len(r.policies) < 2 {
+		return err
+	}
+	fmt.Fprintf(w, "\ntimes to first token as multiples of those of %s, with 95 %% confidence over the seeds; = is a tie\n", r.policies[0])
+	fmt.Fprintln(t, "policy\tp50\tmean\tp95\tp99\t")
+	for p := 1; p < len(r.policies); p++ {
+		fmt.Fprintf(t, "%s\t", r.policies[p])
+		for _, c := range four {
+			fmt.Fprintf(t, "%s\t", multiple(ratio(values(runs[p], c.of), values(runs[0], c.of))))
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+func multiple(r Ratio) string {
+	sign := ""
+	if r.Tie() {
+		sign = "= "
+	}
+	return fmt.Sprintf("%s%.2f [%.2f, %.2f]", sign, r.Value, r.Low, r.High)
+}
+
+// number prints seconds with three digits.
+func number(x float64) string {
+	if x == 0 || x >= 100 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 3, 64)
+}
+
+var csvHead = []string{"scenario", "load", "policy", "seed", "requests", "ttft_p50", "ttft_mean", "ttft_p95", "ttft_p99",
+	"total_p50", "total_mean", "total_p95", "total_p99", "tpot_p50", "tpot_mean", "tpot_p95", "tpot_p99",
+	"hit", "failed", "unfinished", "tokens_per_second", "preemptions", "adapter_loads"}
+
+func (r *result) csv(w *csv.Writer) error {
+	for k, scale := range r.scales {
+		for p, name := range r.policies {
+			for i := range r.seeds {
+				m := &r.runs[k][p][i]
+				row := []string{r.scenario.Name, ftoa(scale), name, strconv.FormatUint(r.first+uint64(i), 10), strconv.Itoa(m.Requests)}
+				for _, s := range []Spread{m.TTFT, m.Total, m.TPOT} {
+					row = append(row, ftoa(s.P50), ftoa(s.Mean), ftoa(s.P95), ftoa(s.P99))
+				}
+				row = append(row, ftoa(m.Hit), ftoa(m.Failed), ftoa(m.Unfinished), ftoa(m.Throughput), strconv.Itoa(m.Preemptions), strconv.Itoa(m.AdapterLoads))
+				if err := w.Write(row); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func ftoa(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
