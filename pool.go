@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -33,18 +36,21 @@ const (
 // pool is what belongs to one pool: who its pods are, what they are doing, and
 // how one is chosen.
 type pool struct {
+	// Made by newPool.
 	name    string
 	source  discovery.Discoverer
 	table   *podstate.Table
 	index   *prefix.Index
 	profile *scorers.Profile
+	scrape  scrape.Config
 	scraper *scrape.Scraper
 	eds     *envoy.EDS
 	log     *slog.Logger
 	found   chan struct{} // closed when the first list of pods is in place
-	specs   []podstate.Spec
-	caches  map[*podstate.Pod]cache // what the index knows of the members
 
+	// Of the goroutine that calls set and readCaches.
+	specs  []podstate.Spec
+	caches map[*podstate.Pod]cache // what the index knows of the members
 }
 
 // cache is what a pod has said about its KV cache.
@@ -62,19 +68,42 @@ func newPool(c *configpb.Pool, indexBytes int64, eds *envoy.EDS, m *scrape.Metri
 		log:    log.With("pool", c.Name),
 		found:  make(chan struct{}),
 		caches: map[*podstate.Pod]cache{},
+		scrape: scrape.Config{
+			Pool: c.Name, Engine: c.Engine, Interval: config.Interval(c), Path: c.Scrape.Path,
+			Port: uint16(c.Scrape.Port), Token: c.Scrape.Token, Mapping: c.Scrape.Series,
+		},
 	}
 	var err error
 	if p.profile, err = scorers.NewProfile(c.Profile, c.Weights); err != nil {
 		return nil, err
 	}
-	p.scraper, err = scrape.New(scrape.Config{
-		Pool: c.Name, Engine: c.Engine, Interval: config.Interval(c), Path: c.Scrape.Path,
-	}, p.table, m, log)
-	if err != nil {
+	if p.scrape.TLS, err = scrapeTLS(c.Scrape.Tls); err != nil {
+		return nil, err
+	}
+	if p.scraper, err = scrape.New(p.scrape, p.table, m, log); err != nil {
 		return nil, err
 	}
 	p.source, err = newSource(c.Discovery, p.log)
 	return p, err
+}
+
+// scrapeTLS returns nil for plain HTTP.
+func scrapeTLS(c *configpb.ScrapeTLS) (*tls.Config, error) {
+	if c == nil {
+		return nil, nil
+	}
+	t := &tls.Config{ServerName: c.ServerName, InsecureSkipVerify: c.InsecureSkipVerify}
+	if c.CaFile != "" {
+		text, err := os.ReadFile(c.CaFile)
+		if err != nil {
+			return nil, err
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("scrape.tls.caFile %s has no certificate; want PEM", c.CaFile)
+		}
+	}
+	return t, nil
 }
 
 // newSource returns the one source that a valid configuration names.

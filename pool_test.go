@@ -2,9 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -47,6 +54,49 @@ func testPool(t *testing.T, eds *envoy.EDS) *pool {
 		t.Fatal(err)
 	}
 	return p
+}
+
+func TestScrapeTLS(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	dir := t.TempDir()
+	ca, junk := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "junk.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := errors.Join(os.WriteFile(ca, certificate, 0o600), os.WriteFile(junk, []byte("junk"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		tls  *configpb.ScrapeTLS
+		ok   bool
+	}{
+		{"the system does not trust a private certificate", &configpb.ScrapeTLS{}, false},
+		{"a pool may", &configpb.ScrapeTLS{CaFile: ca}, true},
+		{"for its own name", &configpb.ScrapeTLS{CaFile: ca, ServerName: "example.com"}, true},
+		{"and for no other", &configpb.ScrapeTLS{CaFile: ca, ServerName: "example.org"}, false},
+		{"or not look", &configpb.ScrapeTLS{InsecureSkipVerify: true}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := scrapeTLS(tt.tls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := tls.Dial("tcp", server.Listener.Addr().String(), c)
+			if (err == nil) != tt.ok {
+				t.Errorf("dial: %v", err)
+			}
+			if err == nil {
+				conn.Close()
+			}
+		})
+	}
+	if _, err := scrapeTLS(&configpb.ScrapeTLS{CaFile: junk}); err == nil {
+		t.Error("a file without certificates is accepted")
+	}
+	if c, err := scrapeTLS(nil); c != nil || err != nil {
+		t.Errorf("no tls: %v, %v; want plain HTTP", c, err)
+	}
 }
 
 // pickable returns the addresses of the table's pods.

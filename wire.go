@@ -65,7 +65,10 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 		}
 		p.pools = append(p.pools, pool)
 		picked = append(picked, extproc.Pool{Name: c.Name, Table: pool.table, Index: pool.index, Policy: pool.profile})
-		shown = append(shown, admin.Pool{Name: c.Name, Table: pool.table, Metrics: c.Scrape.Path})
+		shown = append(shown, admin.Pool{
+			Name: c.Name, Table: pool.table,
+			Path: pool.scrape.Path, Port: pool.scrape.Port, TLS: pool.scrape.TLS, Token: pool.scrape.Token,
+		})
 	}
 	tls := cfg.Server.Grpc.Tls
 	p.picker, err = extproc.New(extproc.Config{

@@ -8,6 +8,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -31,24 +32,27 @@ type Config struct {
 	Now      func() time.Time // time.Now, but in tests
 }
 
-// Pool is one pool as admin shows it.
+// Pool is one pool as admin shows it, and where its pods' metrics are.
 type Pool struct {
-	Name    string
-	Table   *podstate.Table
-	Metrics string // path of the pods' metrics; empty: /metrics
+	Name  string
+	Table *podstate.Table
+
+	Path  string      // empty: /metrics
+	Port  uint16      // 0: the one at which the pod serves
+	TLS   *tls.Config // nil: plain HTTP
+	Token string      // sent as bearer token; empty: none
 }
 
 // Server answers on the admin port.
 type Server struct {
-	cfg    Config
-	client *http.Client // reads the pods' metrics
-	log    *slog.Logger
-	mux    *http.ServeMux
+	cfg Config
+	log *slog.Logger
+	mux *http.ServeMux
 }
 
 // New returns a server for cfg.
 func New(cfg Config, log *slog.Logger) *Server {
-	s := &Server{cfg: cfg, client: newClient(), log: log, mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, log: log, mux: http.NewServeMux()}
 	open := func(pattern string, h http.HandlerFunc) { s.mux.HandleFunc(pattern, h) }
 	guarded := func(pattern string, h http.HandlerFunc) { s.mux.HandleFunc(pattern, s.guard(h)) }
 

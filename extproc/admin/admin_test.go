@@ -38,7 +38,7 @@ func newServer(addr, token string, ready bool) *Server {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "warmpath_test_gauge", Help: "Help."}, func() float64 { return 3 }))
 	return New(Config{
-		Token: token, Pools: []Pool{{"a", table, "/metrics"}}, Gatherer: reg,
+		Token: token, Pools: []Pool{{Name: "a", Table: table}}, Gatherer: reg,
 		Ready: func() bool { return ready }, Now: func() time.Time { return now },
 	}, slog.New(slog.DiscardHandler))
 }
@@ -194,11 +194,28 @@ func TestPodMetrics(t *testing.T) {
 	fails("nobody", 404, "no pod has the address or name")
 	fails("twin", 404, "ask by address")
 	text = "this is not { an exposition\n"
-	fails("pod-0", 502, "pod "+addr)
+	fails("pod-0", 502, addr+"/metrics: ")
 	status = 500
 	fails("pod-0", 502, "500")
 	pod.Close()
 	fails("pod-0", 502, "refused")
+}
+
+func TestPodMetricsAsTheScraperReadsThem(t *testing.T) {
+	pod := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/prometheus/metrics" || r.Header.Get("Authorization") != "Bearer t0ken" {
+			t.Errorf("path %q, authorization %q", r.URL.Path, r.Header.Get("Authorization"))
+		}
+		io.WriteString(w, "up 1\n")
+	}))
+	defer pod.Close()
+	s := newServer("127.0.0.1:9", "", true)
+	p := &s.cfg.Pools[0]
+	p.Path, p.Token, p.Port = "/prometheus/metrics", "t0ken", netip.MustParseAddrPort(pod.Listener.Addr().String()).Port()
+	p.TLS = pod.Client().Transport.(*http.Transport).TLSClientConfig
+	if code, body := get(t, s, "/pods/pod-0/metrics"); code != 200 || !strings.Contains(body, `"up"`) {
+		t.Errorf("%d %s", code, body)
+	}
 }
 
 func TestServeEndsWithItsContext(t *testing.T) {

@@ -2,11 +2,13 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
 	"math"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -110,42 +112,59 @@ func viewPod(c *podstate.Candidate) podView {
 // one per adapter and user label has been seen to reach megabytes.
 const maxExposition = 64 << 20
 
-func newClient() *http.Client {
+// client returns one for a single request to a pod of the pool.
+func (p *Pool) client() *http.Client {
 	return &http.Client{
 		Timeout: 10 * time.Second,
 		// The pods' addresses are given by discovery, so a proxy of the
 		// environment must not see them; and a pod must not send us elsewhere.
-		Transport:     &http.Transport{Proxy: nil, MaxIdleConns: 1, IdleConnTimeout: 2 * time.Second},
+		Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true, TLSClientConfig: p.TLS},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
+// request returns one for the pod's metrics.
+func (p *Pool) request(ctx context.Context, pod *podstate.Pod) (*http.Request, error) {
+	addr := pod.Spec.Addr
+	if p.Port != 0 {
+		addr = netip.AddrPortFrom(addr.Addr(), p.Port)
+	}
+	scheme := "http"
+	if p.TLS != nil {
+		scheme = "https"
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+addr.String()+cmp.Or(p.Path, "/metrics"), nil)
+	if err == nil && p.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+p.Token)
+	}
+	return r, err
+}
+
 // podMetrics shows all that a pod exposes, read at this moment, as JSON.
 func (s *Server) podMetrics(w http.ResponseWriter, r *http.Request) {
-	pod, path, err := s.find(r.PathValue("id"))
+	pool, pod, err := s.find(r.PathValue("id"))
 	if err != nil {
 		reply(w, http.StatusNotFound, err.Error()+"\n")
 		return
 	}
-	path = cmp.Or(path, "/metrics")
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+pod.Addr+path, nil)
+	req, err := pool.request(r.Context(), pod)
 	if err != nil {
 		reply(w, http.StatusInternalServerError, err.Error()+"\n")
 		return
 	}
-	resp, err := s.client.Do(req)
+	resp, err := pool.client().Do(req)
 	if err != nil {
 		reply(w, http.StatusBadGateway, err.Error()+"\n")
 		return
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		reply(w, http.StatusBadGateway, fmt.Sprintf("pod %s answers %s to GET %s; want 200\n", pod.Addr, resp.Status, path))
+		reply(w, http.StatusBadGateway, fmt.Sprintf("%s answers %s; want 200\n", req.URL, resp.Status))
 		return
 	}
 	families, err := read(io.LimitReader(resp.Body, maxExposition))
 	if err != nil {
-		reply(w, http.StatusBadGateway, fmt.Sprintf("pod %s: %v\n", pod.Addr, err))
+		reply(w, http.StatusBadGateway, fmt.Sprintf("%s: %v\n", req.URL, err))
 		return
 	}
 	replyJSON(w, families)
@@ -166,25 +185,23 @@ func read(body io.Reader) ([]*prom2json.Family, error) {
 	return families, nil
 }
 
-// find returns the pod with this address or name, and the path of its metrics.
-func (s *Server) find(id string) (*podstate.Pod, string, error) {
-	var found *podstate.Pod
-	var path string
-	for _, pool := range s.cfg.Pools {
-		for _, p := range pool.Table.Pods() {
+// find returns the pod with this address or name, and its pool.
+func (s *Server) find(id string) (pool *Pool, pod *podstate.Pod, err error) {
+	for i := range s.cfg.Pools {
+		for _, p := range s.cfg.Pools[i].Table.Pods() {
 			switch {
 			case p.Addr == id:
-				return p, pool.Metrics, nil
+				return &s.cfg.Pools[i], p, nil
 			case p.Spec.Name != id:
-			case found != nil:
-				return nil, "", fmt.Errorf("several pods are called %q, %s and %s among them; ask by address", id, found.Addr, p.Addr)
+			case pod != nil:
+				return nil, nil, fmt.Errorf("several pods are called %q, %s and %s among them; ask by address", id, pod.Addr, p.Addr)
 			default:
-				found, path = p, pool.Metrics
+				pool, pod = &s.cfg.Pools[i], p
 			}
 		}
 	}
-	if found == nil {
-		return nil, "", fmt.Errorf("no pod has the address or name %q; GET /pods lists them", id)
+	if pod == nil {
+		return nil, nil, fmt.Errorf("no pod has the address or name %q; GET /pods lists them", id)
 	}
-	return found, path, nil
+	return pool, pod, nil
 }

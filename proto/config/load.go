@@ -123,6 +123,9 @@ func resolvePaths(c *configpb.GatewayConfig, dir string) {
 	resolve(&c.Server.Grpc.Tls.CertDir)
 	for _, p := range c.Pools {
 		resolve(&p.Discovery.File)
+		if tls := p.Scrape.Tls; tls != nil {
+			resolve(&tls.CaFile)
+		}
 	}
 }
 

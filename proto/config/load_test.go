@@ -68,6 +68,9 @@ func TestLoad(t *testing.T) {
 	if got := c.Pools[1].Discovery.Static[0].GetStructValue().Fields["labels"].GetStructValue().Fields["gpu"].GetStringValue(); got != "H100" {
 		t.Errorf("label %q", got)
 	}
+	if c.Pools[0].Scrape.Tls != nil || c.Pools[2].Scrape.Tls == nil {
+		t.Error("tls: {} means HTTPS, no tls means HTTP")
+	}
 	if got := Interval(c.Pools[0]); got != time.Second {
 		t.Errorf("interval %v", got)
 	}

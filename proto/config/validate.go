@@ -86,9 +86,13 @@ func (v *validator) server(s *configpb.Server) {
 			v.file(path, filepath.Join(resolved(tls.CertDir, v.dir), name), "want a folder with tls.crt and tls.key")
 		}
 	}
-	if strings.ContainsFunc(s.Admin.AdminToken, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		// Its value is a secret and stays out of the message.
-		v.mistake("server.admin.adminToken", "has a character that cannot stand in a header; want visible ASCII without spaces")
+	v.token("server.admin.adminToken", s.Admin.AdminToken)
+}
+
+// token wants what can stand in a header. It stays out of the message.
+func (v *validator) token(path, s string) {
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		v.mistake(path, "has a character that cannot stand in a header; want visible ASCII without spaces")
 	}
 }
 
@@ -165,9 +169,25 @@ func (v *validator) pool(p *configpb.Pool, path string) {
 	v.oneOf(path+".profile", "profile", p.Profile, v.known.Profiles)
 	v.weights(p.Weights, path+".weights")
 	v.discovery(p.Discovery, path+".discovery")
-	v.duration(path+".scrape.interval", p.Scrape.Interval, minInterval, maxInterval)
-	if u := p.Scrape.Path; u != "" && (!strings.HasPrefix(u, "/") || strings.ContainsFunc(u, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' })) {
-		v.mistake(path+".scrape.path", "%q; want a path that begins with \"/\", as in \"/metrics\"", clip(u))
+	v.scrape(p.Scrape, path+".scrape")
+}
+
+func (v *validator) scrape(s *configpb.Scrape, path string) {
+	v.duration(path+".interval", s.Interval, minInterval, maxInterval)
+	if u := s.Path; u != "" && (!strings.HasPrefix(u, "/") || strings.ContainsFunc(u, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' })) {
+		v.mistake(path+".path", "%q; want a path that begins with \"/\", as in \"/metrics\"", clip(u))
+	}
+	if s.Port < 0 || s.Port > 65535 {
+		v.mistake(path+".port", "%d; want a number from 1 to 65535, or none for the port at which the pod serves", s.Port)
+	}
+	v.token(path+".token", s.Token)
+	if s.Tls.GetCaFile() != "" {
+		v.file(path+".tls.caFile", resolved(s.Tls.CaFile, v.dir), "want a file with certificates, PEM")
+	}
+	for name, series := range s.Series {
+		if series == "" {
+			v.mistake(path+".series."+name, "empty; want a series, as name or name{label=\"value\"}")
+		}
 	}
 }
 

@@ -614,9 +614,16 @@ func (x *Kubernetes) GetTargetPort() int32 {
 
 // Scrape says how the pods' metrics are read.
 type Scrape struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Interval      string                 `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"` // default 1s
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`         // default: the engine's own, /metrics for nearly all
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Interval string                 `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"` // default 1s
+	Path     string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`         // default: the engine's own, /metrics for nearly all
+	Port     int32                  `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`        // default: the one at which the pod serves
+	Tls      *ScrapeTLS             `protobuf:"bytes,4,opt,name=tls,proto3" json:"tls,omitempty"`           // given, if empty: HTTPS
+	Token    string                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`       // sent as bearer token
+	// For servers that no engine describes: from the name of a quantity to the
+	// series that holds it, name or name{label="value"}. They come before the
+	// engine's own.
+	Series        map[string]string `protobuf:"bytes,6,rep,name=series,proto3" json:"series,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -665,6 +672,95 @@ func (x *Scrape) GetPath() string {
 	return ""
 }
 
+func (x *Scrape) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Scrape) GetTls() *ScrapeTLS {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+func (x *Scrape) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *Scrape) GetSeries() map[string]string {
+	if x != nil {
+		return x.Series
+	}
+	return nil
+}
+
+// ScrapeTLS says whom to believe when the metrics are read over HTTPS.
+type ScrapeTLS struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	CaFile             string                 `protobuf:"bytes,1,opt,name=ca_file,json=caFile,proto3" json:"ca_file,omitempty"`                                        // PEM; default: what the system trusts
+	ServerName         string                 `protobuf:"bytes,2,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`                            // name in the pods' certificates; default: their address
+	InsecureSkipVerify bool                   `protobuf:"varint,3,opt,name=insecure_skip_verify,json=insecureSkipVerify,proto3" json:"insecure_skip_verify,omitempty"` // believe everybody
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *ScrapeTLS) Reset() {
+	*x = ScrapeTLS{}
+	mi := &file_config_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScrapeTLS) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScrapeTLS) ProtoMessage() {}
+
+func (x *ScrapeTLS) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScrapeTLS.ProtoReflect.Descriptor instead.
+func (*ScrapeTLS) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ScrapeTLS) GetCaFile() string {
+	if x != nil {
+		return x.CaFile
+	}
+	return ""
+}
+
+func (x *ScrapeTLS) GetServerName() string {
+	if x != nil {
+		return x.ServerName
+	}
+	return ""
+}
+
+func (x *ScrapeTLS) GetInsecureSkipVerify() bool {
+	if x != nil {
+		return x.InsecureSkipVerify
+	}
+	return false
+}
+
 // Envoy is what `warmpath bootstrap` uses for the Envoy that it configures.
 type Envoy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -678,7 +774,7 @@ type Envoy struct {
 
 func (x *Envoy) Reset() {
 	*x = Envoy{}
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +786,7 @@ func (x *Envoy) String() string {
 func (*Envoy) ProtoMessage() {}
 
 func (x *Envoy) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +799,7 @@ func (x *Envoy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envoy.ProtoReflect.Descriptor instead.
 func (*Envoy) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{10}
+	return file_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Envoy) GetListen() string {
@@ -788,10 +884,22 @@ const file_config_proto_rawDesc = "" +
 	"\bselector\x18\x02 \x01(\tR\bselector\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x1f\n" +
 	"\vtarget_port\x18\x04 \x01(\x05R\n" +
-	"targetPort\"8\n" +
+	"targetPort\"\x80\x02\n" +
 	"\x06Scrape\x12\x1a\n" +
 	"\binterval\x18\x01 \x01(\tR\binterval\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"\x82\x01\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\x05R\x04port\x12(\n" +
+	"\x03tls\x18\x04 \x01(\v2\x16.warmpath.v1.ScrapeTLSR\x03tls\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\tR\x05token\x127\n" +
+	"\x06series\x18\x06 \x03(\v2\x1f.warmpath.v1.Scrape.SeriesEntryR\x06series\x1a9\n" +
+	"\vSeriesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"w\n" +
+	"\tScrapeTLS\x12\x17\n" +
+	"\aca_file\x18\x01 \x01(\tR\x06caFile\x12\x1f\n" +
+	"\vserver_name\x18\x02 \x01(\tR\n" +
+	"serverName\x120\n" +
+	"\x14insecure_skip_verify\x18\x03 \x01(\bR\x12insecureSkipVerify\"\x82\x01\n" +
 	"\x05Envoy\x12\x16\n" +
 	"\x06listen\x18\x01 \x01(\tR\x06listen\x12\x14\n" +
 	"\x05admin\x18\x02 \x01(\tR\x05admin\x12\x1b\n" +
@@ -812,7 +920,7 @@ func file_config_proto_rawDescGZIP() []byte {
 	return file_config_proto_rawDescData
 }
 
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_config_proto_goTypes = []any{
 	(*GatewayConfig)(nil),  // 0: warmpath.v1.GatewayConfig
 	(*Server)(nil),         // 1: warmpath.v1.Server
@@ -824,28 +932,32 @@ var file_config_proto_goTypes = []any{
 	(*Discovery)(nil),      // 7: warmpath.v1.Discovery
 	(*Kubernetes)(nil),     // 8: warmpath.v1.Kubernetes
 	(*Scrape)(nil),         // 9: warmpath.v1.Scrape
-	(*Envoy)(nil),          // 10: warmpath.v1.Envoy
-	nil,                    // 11: warmpath.v1.Pool.WeightsEntry
-	(*structpb.Value)(nil), // 12: google.protobuf.Value
+	(*ScrapeTLS)(nil),      // 10: warmpath.v1.ScrapeTLS
+	(*Envoy)(nil),          // 11: warmpath.v1.Envoy
+	nil,                    // 12: warmpath.v1.Pool.WeightsEntry
+	nil,                    // 13: warmpath.v1.Scrape.SeriesEntry
+	(*structpb.Value)(nil), // 14: google.protobuf.Value
 }
 var file_config_proto_depIdxs = []int32{
 	1,  // 0: warmpath.v1.GatewayConfig.server:type_name -> warmpath.v1.Server
 	6,  // 1: warmpath.v1.GatewayConfig.pools:type_name -> warmpath.v1.Pool
-	10, // 2: warmpath.v1.GatewayConfig.envoy:type_name -> warmpath.v1.Envoy
+	11, // 2: warmpath.v1.GatewayConfig.envoy:type_name -> warmpath.v1.Envoy
 	3,  // 3: warmpath.v1.Server.grpc:type_name -> warmpath.v1.GRPC
 	2,  // 4: warmpath.v1.Server.health:type_name -> warmpath.v1.Listener
 	5,  // 5: warmpath.v1.Server.admin:type_name -> warmpath.v1.Admin
 	4,  // 6: warmpath.v1.GRPC.tls:type_name -> warmpath.v1.TLS
 	7,  // 7: warmpath.v1.Pool.discovery:type_name -> warmpath.v1.Discovery
 	9,  // 8: warmpath.v1.Pool.scrape:type_name -> warmpath.v1.Scrape
-	11, // 9: warmpath.v1.Pool.weights:type_name -> warmpath.v1.Pool.WeightsEntry
-	12, // 10: warmpath.v1.Discovery.static:type_name -> google.protobuf.Value
+	12, // 9: warmpath.v1.Pool.weights:type_name -> warmpath.v1.Pool.WeightsEntry
+	14, // 10: warmpath.v1.Discovery.static:type_name -> google.protobuf.Value
 	8,  // 11: warmpath.v1.Discovery.kubernetes:type_name -> warmpath.v1.Kubernetes
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	10, // 12: warmpath.v1.Scrape.tls:type_name -> warmpath.v1.ScrapeTLS
+	13, // 13: warmpath.v1.Scrape.series:type_name -> warmpath.v1.Scrape.SeriesEntry
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -853,14 +965,14 @@ func file_config_proto_init() {
 	if File_config_proto != nil {
 		return
 	}
-	file_config_proto_msgTypes[10].OneofWrappers = []any{}
+	file_config_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
