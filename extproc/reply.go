@@ -38,8 +38,8 @@ type destination struct {
 	upgrade  bool
 }
 
-// decisionReply answers a message of this kind with the decision, or none if k is
-// unset. response is the mode in which the response's body comes.
+// decisionReply answers a message of this kind with the decision. response is
+// the mode in which the response's body comes.
 //
 // Like all that is sent for each request, it is written field by field: with the
 // generated types it would cost a tenth of a request's CPU time.
@@ -129,8 +129,8 @@ func varint(num protowire.Number, v uint64) []byte {
 }
 
 // echoReply gives a piece of a body back in duplex mode. It takes over body,
-// which may be nil. first, if not nil, is put before the answer.
-func echoReply(k kind, first []byte, body mem.Buffer, endOfStream bool) reply {
+// which may be nil.
+func echoReply(k kind, body mem.Buffer, endOfStream bool) reply {
 	var n int
 	if body != nil {
 		n = body.Len()
@@ -147,8 +147,7 @@ func echoReply(k kind, first []byte, body mem.Buffer, endOfStream bool) reply {
 	for i := 1; i < len(sizes); i++ {
 		sizes[i] = 1 + protowire.SizeBytes(sizes[i-1])
 	}
-	head := make([]byte, 0, len(first)+32)
-	head = append(head, first...)
+	head := make([]byte, 0, 32)
 	for i, num := range [...]protowire.Number{responseNumber(k), 1, 3, 3} {
 		head = protowire.AppendTag(head, num, protowire.BytesType)
 		head = protowire.AppendVarint(head, uint64(sizes[len(sizes)-1-i]))

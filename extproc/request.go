@@ -65,7 +65,7 @@ func (st *stream) onRequestBody(m *message) {
 	case mode == modeDuplex && (ended || st.phase != deciding && st.phase != decided):
 		m.freeBody() // an end that has been seen is not answered again
 	case mode == modeDuplex && st.phase == decided:
-		st.send(echoReply(requestBody, nil, m.takeBody(), m.endOfStream))
+		st.send(echoReply(requestBody, m.takeBody(), m.endOfStream))
 	case st.phase != deciding:
 		m.freeBody()
 		st.send(plainReply(requestBody))
@@ -161,19 +161,15 @@ func (st *stream) decide(k kind) {
 // answerDuplex sends the decision and the body that was held. The end of the
 // body is told with its last piece, unless trailers tell it.
 func (st *stream) answerDuplex(d *destination, body mem.Buffer) {
-	var first []byte
-	if st.headersHeld {
+	if st.headersHeld { // else Envoy sends none, and has passed them on
 		st.send(st.srv.decisionReply(requestHeaders, d, st.config.response))
-	} else { // Envoy does not send headers: only metadata can carry the decision
-		first = st.srv.decisionReply(unset, d, st.config.response).head
 	}
 	end := st.requestDone && !st.trailers && !st.bodyless
 	for at := 0; at < body.Len(); at += echoPiece {
 		to := min(at+echoPiece, body.Len())
-		st.send(echoReply(requestBody, first, body.Slice(at, to), end && to == body.Len()))
-		first = nil
+		st.send(echoReply(requestBody, body.Slice(at, to), end && to == body.Len()))
 	}
 	if body.Len() == 0 && end {
-		st.send(echoReply(requestBody, first, nil, true))
+		st.send(echoReply(requestBody, nil, true))
 	}
 }

@@ -61,7 +61,7 @@ func (st *stream) onResponseBody(m *message) {
 			body.Free()
 		}
 	default:
-		st.send(echoReply(responseBody, nil, body, m.endOfStream))
+		st.send(echoReply(responseBody, body, m.endOfStream))
 	}
 	if st.responseDone {
 		st.release()
