@@ -36,6 +36,15 @@ func setDefaults(c *configpb.GatewayConfig) {
 		// and costs a pod less than a thousandth of a core.
 		text(&sc.Interval, "1s")
 		// No default for the path: it is the engine's.
+
+		// What is cheap is on. A twentieth of a core reads some thousand events a
+		// second, and averages of the pool need no more.
+		o := message(&p.Observe)
+		text(&o.FirstToken, "auto")
+		text(&o.Usage, "auto")
+		if o.CpuBudget == 0 {
+			o.CpuBudget = 0.05
+		}
 	}
 
 	e := message(&c.Envoy)

@@ -112,7 +112,8 @@ func TestDefaults(t *testing.T) {
 		"apiVersion": "warmpath/v1", "kind": "GatewayConfig",
 		"server": {"grpc": {"address": ":9002", "tls": {"mode": "auto"}}, "health": {"address": ":9003"}, "admin": {"address": ":9090"}},
 		"pools": [{"name": "a", "models": ["m"], "engine": "auto", "discovery": {"static": ["10.0.0.1:8000"]},
-			"scrape": {"interval": "1s"}, "profile": "latency"}],
+			"scrape": {"interval": "1s"}, "profile": "latency",
+			"observe": {"firstToken": "auto", "usage": "auto", "cpuBudget": 0.05}}],
 		"envoy": {"listen": "0.0.0.0:8080", "admin": "127.0.0.1:9901", "bodyMode": "BUFFERED", "failOpen": true}
 	}`), want)
 	if err != nil {

@@ -22,6 +22,9 @@ const (
 	maxInterval = time.Minute
 )
 
+// maxBudget is more cores than the bodies of any gateway's responses take.
+const maxBudget = 64
+
 // validator finds what is wrong with the meaning of a configuration.
 type validator struct {
 	*reader
@@ -170,6 +173,7 @@ func (v *validator) pool(p *configpb.Pool, path string) {
 	v.weights(p.Weights, path+".weights")
 	v.discovery(p.Discovery, path+".discovery")
 	v.scrape(p.Scrape, path+".scrape")
+	v.observe(p.Observe, path+".observe")
 }
 
 func (v *validator) scrape(s *configpb.Scrape, path string) {
@@ -188,6 +192,14 @@ func (v *validator) scrape(s *configpb.Scrape, path string) {
 		if series == "" {
 			v.mistake(path+".series."+name, "empty; want a series, as name or name{label=\"value\"}")
 		}
+	}
+}
+
+func (v *validator) observe(o *configpb.Observe, path string) {
+	v.oneOf(path+".firstToken", "way", o.FirstToken, []string{"auto", "tap", "sample", "off"})
+	v.oneOf(path+".usage", "way", o.Usage, []string{"auto", "trailers", "off"})
+	if o.CpuBudget < 0 || o.CpuBudget > maxBudget {
+		v.mistake(path+".cpuBudget", "%v; want cores, above 0 and up to %v; with usage off, and firstToken not sample, none is spent", o.CpuBudget, maxBudget)
 	}
 }
 

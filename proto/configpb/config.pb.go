@@ -384,6 +384,7 @@ type Pool struct {
 	Scrape        *Scrape                `protobuf:"bytes,6,opt,name=scrape,proto3" json:"scrape,omitempty"`
 	Profile       string                 `protobuf:"bytes,7,opt,name=profile,proto3" json:"profile,omitempty"`                                                                             // latency (default), throughput, hyperpod, epp, …
 	Weights       map[string]float64     `protobuf:"bytes,8,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"` // given: weighted scorers instead of the profile's
+	Observe       *Observe               `protobuf:"bytes,9,opt,name=observe,proto3" json:"observe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,6 +471,13 @@ func (x *Pool) GetProfile() string {
 func (x *Pool) GetWeights() map[string]float64 {
 	if x != nil {
 		return x.Weights
+	}
+	return nil
+}
+
+func (x *Pool) GetObserve() *Observe {
+	if x != nil {
+		return x.Observe
 	}
 	return nil
 }
@@ -761,6 +769,75 @@ func (x *ScrapeTLS) GetInsecureSkipVerify() bool {
 	return false
 }
 
+// Observe says how far responses are looked into. Only they tell when a first
+// token came, and what a request cost.
+type Observe struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// auto (default): tap, or sample where the gateway has no tap filter.
+	// tap: a filter of the generated bootstrap shows how each stream begins.
+	// sample: a share of the streams passes through warmpath, event by event.
+	// off: only what the gateway sends anyway.
+	FirstToken string `protobuf:"bytes,1,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
+	// auto (default): whole answers, and a share of the streams.
+	// trailers: in place of the share, all streams, by Envoy 1.40 itself.
+	// off: only what the gateway sends anyway.
+	Usage         string  `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	CpuBudget     float64 `protobuf:"fixed64,3,opt,name=cpu_budget,json=cpuBudget,proto3" json:"cpu_budget,omitempty"` // cores that whole answers and shares of streams may take; default 0.05
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Observe) Reset() {
+	*x = Observe{}
+	mi := &file_config_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Observe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Observe) ProtoMessage() {}
+
+func (x *Observe) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Observe.ProtoReflect.Descriptor instead.
+func (*Observe) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Observe) GetFirstToken() string {
+	if x != nil {
+		return x.FirstToken
+	}
+	return ""
+}
+
+func (x *Observe) GetUsage() string {
+	if x != nil {
+		return x.Usage
+	}
+	return ""
+}
+
+func (x *Observe) GetCpuBudget() float64 {
+	if x != nil {
+		return x.CpuBudget
+	}
+	return 0
+}
+
 // Envoy is what `warmpath bootstrap` uses for the Envoy that it configures.
 type Envoy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -774,7 +851,7 @@ type Envoy struct {
 
 func (x *Envoy) Reset() {
 	*x = Envoy{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +863,7 @@ func (x *Envoy) String() string {
 func (*Envoy) ProtoMessage() {}
 
 func (x *Envoy) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +876,7 @@ func (x *Envoy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envoy.ProtoReflect.Descriptor instead.
 func (*Envoy) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Envoy) GetListen() string {
@@ -858,7 +935,7 @@ const file_config_proto_rawDesc = "" +
 	"\x05Admin\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1f\n" +
 	"\vadmin_token\x18\x02 \x01(\tR\n" +
-	"adminToken\"\xd9\x02\n" +
+	"adminToken\"\x89\x03\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06models\x18\x02 \x03(\tR\x06models\x12\x1a\n" +
@@ -867,7 +944,8 @@ const file_config_proto_rawDesc = "" +
 	"\tdiscovery\x18\x05 \x01(\v2\x16.warmpath.v1.DiscoveryR\tdiscovery\x12+\n" +
 	"\x06scrape\x18\x06 \x01(\v2\x13.warmpath.v1.ScrapeR\x06scrape\x12\x18\n" +
 	"\aprofile\x18\a \x01(\tR\aprofile\x128\n" +
-	"\aweights\x18\b \x03(\v2\x1e.warmpath.v1.Pool.WeightsEntryR\aweights\x1a:\n" +
+	"\aweights\x18\b \x03(\v2\x1e.warmpath.v1.Pool.WeightsEntryR\aweights\x12.\n" +
+	"\aobserve\x18\t \x01(\v2\x14.warmpath.v1.ObserveR\aobserve\x1a:\n" +
 	"\fWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x9a\x01\n" +
@@ -899,7 +977,13 @@ const file_config_proto_rawDesc = "" +
 	"\aca_file\x18\x01 \x01(\tR\x06caFile\x12\x1f\n" +
 	"\vserver_name\x18\x02 \x01(\tR\n" +
 	"serverName\x120\n" +
-	"\x14insecure_skip_verify\x18\x03 \x01(\bR\x12insecureSkipVerify\"\x82\x01\n" +
+	"\x14insecure_skip_verify\x18\x03 \x01(\bR\x12insecureSkipVerify\"_\n" +
+	"\aObserve\x12\x1f\n" +
+	"\vfirst_token\x18\x01 \x01(\tR\n" +
+	"firstToken\x12\x14\n" +
+	"\x05usage\x18\x02 \x01(\tR\x05usage\x12\x1d\n" +
+	"\n" +
+	"cpu_budget\x18\x03 \x01(\x01R\tcpuBudget\"\x82\x01\n" +
 	"\x05Envoy\x12\x16\n" +
 	"\x06listen\x18\x01 \x01(\tR\x06listen\x12\x14\n" +
 	"\x05admin\x18\x02 \x01(\tR\x05admin\x12\x1b\n" +
@@ -920,7 +1004,7 @@ func file_config_proto_rawDescGZIP() []byte {
 	return file_config_proto_rawDescData
 }
 
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_config_proto_goTypes = []any{
 	(*GatewayConfig)(nil),  // 0: warmpath.v1.GatewayConfig
 	(*Server)(nil),         // 1: warmpath.v1.Server
@@ -933,31 +1017,33 @@ var file_config_proto_goTypes = []any{
 	(*Kubernetes)(nil),     // 8: warmpath.v1.Kubernetes
 	(*Scrape)(nil),         // 9: warmpath.v1.Scrape
 	(*ScrapeTLS)(nil),      // 10: warmpath.v1.ScrapeTLS
-	(*Envoy)(nil),          // 11: warmpath.v1.Envoy
-	nil,                    // 12: warmpath.v1.Pool.WeightsEntry
-	nil,                    // 13: warmpath.v1.Scrape.SeriesEntry
-	(*structpb.Value)(nil), // 14: google.protobuf.Value
+	(*Observe)(nil),        // 11: warmpath.v1.Observe
+	(*Envoy)(nil),          // 12: warmpath.v1.Envoy
+	nil,                    // 13: warmpath.v1.Pool.WeightsEntry
+	nil,                    // 14: warmpath.v1.Scrape.SeriesEntry
+	(*structpb.Value)(nil), // 15: google.protobuf.Value
 }
 var file_config_proto_depIdxs = []int32{
 	1,  // 0: warmpath.v1.GatewayConfig.server:type_name -> warmpath.v1.Server
 	6,  // 1: warmpath.v1.GatewayConfig.pools:type_name -> warmpath.v1.Pool
-	11, // 2: warmpath.v1.GatewayConfig.envoy:type_name -> warmpath.v1.Envoy
+	12, // 2: warmpath.v1.GatewayConfig.envoy:type_name -> warmpath.v1.Envoy
 	3,  // 3: warmpath.v1.Server.grpc:type_name -> warmpath.v1.GRPC
 	2,  // 4: warmpath.v1.Server.health:type_name -> warmpath.v1.Listener
 	5,  // 5: warmpath.v1.Server.admin:type_name -> warmpath.v1.Admin
 	4,  // 6: warmpath.v1.GRPC.tls:type_name -> warmpath.v1.TLS
 	7,  // 7: warmpath.v1.Pool.discovery:type_name -> warmpath.v1.Discovery
 	9,  // 8: warmpath.v1.Pool.scrape:type_name -> warmpath.v1.Scrape
-	12, // 9: warmpath.v1.Pool.weights:type_name -> warmpath.v1.Pool.WeightsEntry
-	14, // 10: warmpath.v1.Discovery.static:type_name -> google.protobuf.Value
-	8,  // 11: warmpath.v1.Discovery.kubernetes:type_name -> warmpath.v1.Kubernetes
-	10, // 12: warmpath.v1.Scrape.tls:type_name -> warmpath.v1.ScrapeTLS
-	13, // 13: warmpath.v1.Scrape.series:type_name -> warmpath.v1.Scrape.SeriesEntry
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	13, // 9: warmpath.v1.Pool.weights:type_name -> warmpath.v1.Pool.WeightsEntry
+	11, // 10: warmpath.v1.Pool.observe:type_name -> warmpath.v1.Observe
+	15, // 11: warmpath.v1.Discovery.static:type_name -> google.protobuf.Value
+	8,  // 12: warmpath.v1.Discovery.kubernetes:type_name -> warmpath.v1.Kubernetes
+	10, // 13: warmpath.v1.Scrape.tls:type_name -> warmpath.v1.ScrapeTLS
+	14, // 14: warmpath.v1.Scrape.series:type_name -> warmpath.v1.Scrape.SeriesEntry
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -965,14 +1051,14 @@ func file_config_proto_init() {
 	if File_config_proto != nil {
 		return
 	}
-	file_config_proto_msgTypes[11].OneofWrappers = []any{}
+	file_config_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
