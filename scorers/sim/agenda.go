@@ -11,6 +11,7 @@ const (
 	scrapeEnd                    // likewise
 	failure                      // number a
 	recovery                     // likewise
+	giveUp                       // of request a
 	call                         // do
 )
 

@@ -44,6 +44,7 @@ type cluster struct {
 	records []Record
 	coming  []int         // requests that come by the clock and are not on the agenda yet
 	after   map[int][]int // requests that wait for the end of another one
+	flights []*flight     // by request; nil before and after
 	open    int           // requests that have not ended
 	steps   int
 	spare   []*flight
@@ -72,7 +73,8 @@ type flight struct {
 // Run plays a load with a policy. The same arguments give the same outcome.
 func Run(sc *Scenario, load []Request, newPolicy func() (Policy, error), seed uint64) (*Outcome, error) {
 	c := &cluster{sc: sc, load: load, records: make([]Record, len(load)), after: map[int][]int{}, open: len(load),
-		rng: rand.New(rand.NewPCG(seed, 2))}
+		flights: make([]*flight, len(load)),
+		rng:     rand.New(rand.NewPCG(seed, 2))}
 	for range max(1, sc.Routers) {
 		p, err := newPolicy()
 		if err != nil {
@@ -160,6 +162,8 @@ func (c *cluster) handle(ev event) {
 		c.fail(c.sc.Failures[ev.a])
 	case recovery:
 		c.recover(c.sc.Failures[ev.a])
+	case giveUp:
+		c.giveUp(ev.a)
 	case call:
 		ev.do()
 	}
@@ -201,9 +205,25 @@ func (c *cluster) arrive(i int) {
 		c.over(i)
 		return
 	}
+	c.flights[i] = f
+	if c.sc.Patience > 0 {
+		c.agenda.push(event{at: c.now + c.sc.Patience, kind: giveUp, a: i})
+	}
 	if len(c.routers) > 1 && c.sc.Gossip > 0 {
 		c.share(f, r.ask.Tokens, res.Cached())
 	}
+}
+
+// giveUp lets the client of a request go that has waited in vain.
+func (c *cluster) giveUp(i int) {
+	f := c.flights[i]
+	if f == nil || c.records[i].TTFT > 0 {
+		return
+	}
+	p := c.pods[c.records[i].Pod]
+	p.engine.Abort(&f.Request)
+	delete(p.flights, f)
+	c.land(f, false) // the engine may hold it until the step ends
 }
 
 // dispatch sends a request to the picked pod, or the second one if that is down.
@@ -270,18 +290,19 @@ func (c *cluster) stepEnded(n, generation int) {
 		case engine.Finished:
 			rec.Total = c.now - rec.At
 			delete(p.flights, f)
-			c.land(f)
+			c.land(f, true)
 		}
 	}
 	c.nextStep(n)
 }
 
-// land ends a flight.
-func (c *cluster) land(f *flight) {
+// land ends a flight. Its memory is used again if nobody else can have it.
+func (c *cluster) land(f *flight, reuse bool) {
+	c.flights[f.index] = nil
 	f.res.Release(clock(c.now))
 	if len(c.routers) > 1 && c.sc.Gossip > 0 {
 		c.mirrored(f, func(m *podstate.Reservation) { m.Release(clock(c.now)) })
-	} else {
+	} else if reuse {
 		c.spare = append(c.spare, f)
 	}
 	c.over(f.index)

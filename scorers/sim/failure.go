@@ -38,7 +38,7 @@ func (c *cluster) fail(f Failure) {
 		clear(p.flights)
 		for _, fl := range lost {
 			fl.res.Failed(clock(c.now))
-			c.land(fl)
+			c.land(fl, true)
 		}
 	}
 }

@@ -25,6 +25,20 @@ type lognormal struct {
 	limit  float64
 }
 
+// mixture is mostly one kind of lengths, and now and then another.
+type mixture struct {
+	lognormal
+	rare  lognormal
+	share float64 // of the rare ones
+}
+
+func (m mixture) draw(rng *rand.Rand) int {
+	if m.share > 0 && rng.Float64() < m.share {
+		return m.rare.draw(rng)
+	}
+	return m.lognormal.draw(rng)
+}
+
 func (l lognormal) draw(rng *rand.Rand) int {
 	return int(max(1, min(l.limit, l.median*math.Exp(l.sigma*rng.NormFloat64()))))
 }
@@ -59,7 +73,8 @@ func (g *gen) unique(tokens int) Segment { return Segment{g.rng.Uint64(), tokens
 type chat struct {
 	arrivals bursts
 	duration time.Duration
-	in, out  lognormal
+	in       mixture
+	out      lognormal
 }
 
 func (g *gen) chat(c chat) (load []Request) {
@@ -74,7 +89,8 @@ type onOff struct {
 	rate, peak float64 // requests a second, off and on
 	on, off    time.Duration
 	duration   time.Duration
-	in, out    lognormal
+	in         mixture
+	out        lognormal
 }
 
 func (g *gen) onOff(o onOff) (load []Request) {

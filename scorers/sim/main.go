@@ -17,7 +17,7 @@ import (
 
 // groups are names for several scenarios.
 var groups = map[string][]string{
-	"study": {"A", "C", "D30", "D40", "F", "G", "H"},
+	"study": {"A", "C", "D1", "D2", "F", "G", "H"},
 	"aws":   {"M1", "M2", "B1", "B2", "P1", "U1"},
 }
 

@@ -29,6 +29,7 @@ type Scenario struct {
 	Labels     bool          // pods carry a label with the name of their GPU
 	TokenError float64       // standard deviation of the logarithm of how wrong the router's count of prompt tokens is
 	Blind      float64       // share of requests whose first token the router does not see
+	Patience   time.Duration // after which a client without a first token gives up; 0: never
 	Failures   []Failure
 }
 
@@ -79,18 +80,18 @@ var scenarios = map[string]*Scenario{
 			return g.sessions(sessions{rate: 3.9 / 3, duration: 900 * time.Second, turns: 3, systems: 20, system: 2000,
 				first: lognormal{8000, 0.9, 100_000}, next: lognormal{1500, 1, 20_000}, out: lognormal{110, 0.8, 1000}, pause: 20 * time.Second})
 		}},
-	"D30": {About: "150 shared prompts of 6,000 tokens, below saturation", Fleet: []PodKind{{Preset: "h100-70b", Count: 8}},
+	"D1": {About: "150 shared prompts of 6,000 tokens, below saturation", Fleet: []PodKind{{Preset: "h100-70b", Count: 8}},
 		Load: func(g *gen) []Request {
-			return g.shared(shared{rate: 30, duration: 180 * time.Second, groups: 150, prefix: 6000, question: 1200, outMin: 300, outMax: 700})
+			return g.shared(shared{rate: 22, duration: 240 * time.Second, groups: 150, prefix: 6000, question: 1200, outMin: 300, outMax: 700})
 		}},
-	"D40": {About: "150 shared prompts of 6,000 tokens, near saturation", Fleet: []PodKind{{Preset: "h100-70b", Count: 8}},
+	"D2": {About: "150 shared prompts of 6,000 tokens, near saturation", Fleet: []PodKind{{Preset: "h100-70b", Count: 8}},
 		Load: func(g *gen) []Request {
-			return g.shared(shared{rate: 40, duration: 180 * time.Second, groups: 150, prefix: 6000, question: 1200, outMin: 300, outMax: 700})
+			return g.shared(shared{rate: 27, duration: 240 * time.Second, groups: 150, prefix: 6000, question: 1200, outMin: 300, outMax: 700})
 		}},
 	"F": {About: "chat on mixed GPUs, six slow ones of eight", Fleet: []PodKind{{Preset: "h100-8b", Count: 2}, {Preset: "a10g-8b", Count: 6}},
 		Trace: "Azure 2023 conversation", TraceSpeed: 6,
 		Load: func(g *gen) []Request {
-			return g.chat(chat{arrivals: bursts{rate: 33, size: 1.2, length: time.Second}, duration: 300 * time.Second, in: lognormal{950, 0.65, 7000}, out: lognormal{150, 0.8, 1000}})
+			return g.chat(chat{arrivals: bursts{rate: 33, size: 1.2, length: time.Second}, duration: 300 * time.Second, in: mixture{lognormal: lognormal{950, 0.65, 7000}}, out: lognormal{150, 0.8, 1000}})
 		}},
 	"G": {About: "long contexts on mixed GPUs, half of them slow", Fleet: []PodKind{{Preset: "h100-70b", Count: 4}, {Preset: "a100-70b", Count: 4}},
 		Trace: "Mooncake conversation", TraceSpeed: 1,
@@ -98,12 +99,12 @@ var scenarios = map[string]*Scenario{
 	"H": {About: "code completion in bursts on equal slow GPUs", Fleet: []PodKind{{Preset: "a10g-8b", Count: 8}},
 		Trace: "Azure 2023 code", TraceSpeed: 1,
 		Load: func(g *gen) []Request {
-			return g.chat(chat{arrivals: bursts{rate: 2.57, size: 7, length: time.Second}, duration: 1800 * time.Second, in: lognormal{1550, 0.75, 7400}, out: lognormal{14, 1.1, 300}})
+			return g.chat(chat{arrivals: bursts{rate: 2.57, size: 7, length: time.Second}, duration: 1800 * time.Second, in: mixture{lognormal: lognormal{1550, 0.75, 7400}}, out: lognormal{14, 1.1, 300}})
 		}},
 
 	"lora": {About: "200 adapters, 16 slots a pod", Fleet: []PodKind{{Preset: "h100-8b", Count: 8, AdapterSlots: 16}}, Adapters: true,
 		Load: func(g *gen) []Request {
-			return g.withAdapters(200, 1, g.chat(chat{arrivals: bursts{rate: 60, size: 1, length: time.Second}, duration: 180 * time.Second, in: lognormal{900, 0.6, 6000}, out: lognormal{150, 0.7, 800}}))
+			return g.withAdapters(200, 1, g.chat(chat{arrivals: bursts{rate: 60, size: 1, length: time.Second}, duration: 180 * time.Second, in: mixture{lognormal: lognormal{900, 0.6, 6000}}, out: lognormal{150, 0.7, 800}}))
 		}},
 	"agents": {About: "agents that call tools: growing contexts, short pauses", Fleet: []PodKind{{Preset: "h100-70b", Count: 4}},
 		Load: func(g *gen) []Request {
@@ -112,11 +113,11 @@ var scenarios = map[string]*Scenario{
 		}},
 	"burst": {About: "overload for 15 seconds out of 60 on equal GPUs", Fleet: []PodKind{{Preset: "h100-8b", Count: 4}},
 		Load: func(g *gen) []Request {
-			return g.onOff(onOff{rate: 20, peak: 160, on: 15 * time.Second, off: 45 * time.Second, duration: 300 * time.Second, in: lognormal{700, 1.1, 16_000}, out: lognormal{150, 0.7, 800}})
+			return g.onOff(onOff{rate: 20, peak: 160, on: 15 * time.Second, off: 45 * time.Second, duration: 300 * time.Second, in: mixture{lognormal: lognormal{700, 1.1, 16_000}}, out: lognormal{150, 0.7, 800}})
 		}},
 	"mixedburst": {About: "the same on mixed GPUs", Fleet: []PodKind{{Preset: "h100-8b", Count: 2}, {Preset: "a10g-8b", Count: 2}},
 		Load: func(g *gen) []Request {
-			return g.onOff(onOff{rate: 12, peak: 70, on: 10 * time.Second, off: 50 * time.Second, duration: 300 * time.Second, in: lognormal{700, 1, 8000}, out: lognormal{150, 0.7, 800}})
+			return g.onOff(onOff{rate: 12, peak: 70, on: 10 * time.Second, off: 50 * time.Second, duration: 300 * time.Second, in: mixture{lognormal: lognormal{700, 1, 8000}}, out: lognormal{150, 0.7, 800}})
 		}},
 	"killed": {About: "a pod dies and comes back", Fleet: []PodKind{{Preset: "h100-8b", Count: 4}},
 		Failures: []Failure{{Pod: 1, At: 60 * time.Second, For: 60 * time.Second, Kind: Kill}},
@@ -132,7 +133,7 @@ func conversations(g *gen) []Request {
 }
 
 func steady(g *gen) []Request {
-	return g.chat(chat{arrivals: bursts{rate: 40, size: 1}, duration: 180 * time.Second, in: lognormal{900, 0.8, 8000}, out: lognormal{150, 0.7, 800}})
+	return g.chat(chat{arrivals: bursts{rate: 40, size: 1}, duration: 180 * time.Second, in: mixture{lognormal: lognormal{900, 0.8, 8000}}, out: lognormal{150, 0.7, 800}})
 }
 
 // Names lists the catalogue.
