@@ -42,11 +42,15 @@ type Pod struct {
 	health   health
 	queue    queue
 	speed    podSpeed
-	sent     uint64 // requests ever reserved; Stats.sent is its value when their scrape began
-	last     uint64 // order of its last request among all of the table; 0: none yet
-	lastCold uint64 // the same of the last one of which no pod had anything cached
-	joined   bool   // it came to a table that had pods already
-	departed bool   // no longer a member; its reservations may still be open
+	busy     busy
+	util     float64 // seconds of prompts a second, moving average as of utilAt
+	utilAt   time.Time
+	lookback float64 // work.square per work.tokens of its prompts, moving average
+	sent     uint64  // requests ever reserved; Stats.sent is its value when their scrape began
+	last     uint64  // order of its last request among all of the table; 0: none yet
+	lastCold uint64  // the same of the last one of which no pod had anything cached
+	joined   bool    // it came to a table that had pods already
+	departed bool    // no longer a member; its reservations may still be open
 }
 
 // Charge is the sum of what was sent to a pod and has not ended.
@@ -78,6 +82,7 @@ const (
 	FieldPreemptions
 	FieldAsleep
 	FieldPrefillTokens
+	FieldModels
 )
 
 // Stats are facts that a pod reported about itself. A value is immutable once
@@ -104,6 +109,8 @@ type Stats struct {
 	LoadAt        time.Time // when that was so: a server inside a long step repeats what it said before
 	PrefillTokens float64   // prompt tokens that are not cached and not processed yet
 
+	Models      []string // names of the models that it serves, without adapters
+	Loadable    []string // LoRA adapters that it can be asked for; known with Models
 	Adapters    []string // LoRA adapters that hold a slot
 	MaxAdapters int      // LoRA slots
 
@@ -142,6 +149,7 @@ type Candidate struct {
 	Health Health
 	Speed  Speed
 	Wait   float64 // seconds until the prompts that it has are processed, predicted
+	Util   float64 // seconds of prompts that it was sent a second, moving average
 
 	Last     uint64 // order of its last request among all of the table; 0: none yet
 	LastCold uint64 // the same of the last one of which no pod had anything cached

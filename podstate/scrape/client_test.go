@@ -98,7 +98,7 @@ func TestClientReads(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := testClient(t, serve(t, tt.handler))
 			c.now = func() time.Time { return time.Now().Add(time.Minute) } // so long may a request take here
-			for range 2 { // also on the connection as the first answer has left it
+			for range 2 {                                                   // also on the connection as the first answer has left it
 				a, err := c.get(t.Context(), "/metrics")
 				switch {
 				case tt.err == "" && err != nil:

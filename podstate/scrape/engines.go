@@ -82,6 +82,7 @@ type engine struct {
 	floor   time.Duration // scraping the metrics faster harms the server, or gains nothing
 	headers Headers       // unknown where nobody has measured it
 	load    instant
+	card    cardKind
 	rows    []row
 }
 
@@ -108,13 +109,13 @@ var engines = []*engine{
 		{is: genTokens, name: "vllm:generation_tokens_total"},
 	}},
 	{name: "vllm", prefix: "vllm:", path: "/metrics", named: true,
-		headers: HeadersAccepted, load: vllmLoad, rows: vllmRows},
+		headers: HeadersAccepted, load: vllmLoad, card: openAICard, rows: vllmRows},
 	// Its gauges move at prefill batches and every 40 decode steps, and a scrape
 	// blocks the HTTP loop: /v1/loads is for haste.
 	{name: "sglang", prefix: "sglang:", path: "/metrics", floor: time.Second,
-		headers: HeadersFirstToken, load: sglangLoads, rows: sglangRows},
-	{name: "trtllm", prefix: "trtllm", path: "/prometheus/metrics", rows: join(trtllmRows, trtllmColonRows)},
-	{name: "tgi", prefix: "tgi_", path: "/metrics", rows: []row{
+		headers: HeadersFirstToken, load: sglangLoads, card: openAICard, rows: sglangRows},
+	{name: "trtllm", prefix: "trtllm", path: "/prometheus/metrics", card: openAICard, rows: join(trtllmRows, trtllmColonRows)},
+	{name: "tgi", prefix: "tgi_", path: "/metrics", card: tgiInfoCard, rows: []row{
 		{is: running, name: "tgi_batch_current_size"},
 		{is: waiting, name: "tgi_queue_size"},
 		{is: kvUsedTokens, name: "tgi_batch_current_max_tokens"},
@@ -135,7 +136,7 @@ var engines = []*engine{
 			{is: prefixQueries, name: "llamacpp:prompt_tokens_cached_total", plus: true},
 			{is: genTokens, name: "llamacpp:tokens_predicted_total"},
 		}},
-	{name: "lmdeploy", prefix: "lmdeploy:", path: "/metrics", rows: []row{
+	{name: "lmdeploy", prefix: "lmdeploy:", path: "/metrics", card: openAICard, rows: []row{
 		{is: running, name: "lmdeploy:num_requests_running"},
 		{is: waiting, name: "lmdeploy:num_requests_waiting"},
 		{is: waiting, name: "lmdeploy:num_api_requests_waiting", plus: true}, // its front end's queue
@@ -146,7 +147,7 @@ var engines = []*engine{
 		{is: genTokens, name: "lmdeploy:generation_tokens_total"},
 	}},
 	// Newer ones are vLLM or SGLang inside, and are detected as such.
-	{name: "nim", prefix: "num_request", path: "/v1/metrics", rows: []row{
+	{name: "nim", prefix: "num_request", path: "/v1/metrics", card: openAICard, rows: []row{
 		{is: running, name: "num_requests_running"},
 		{is: waiting, name: "num_requests_waiting"},
 		{is: maxRunning, name: "num_request_max"},

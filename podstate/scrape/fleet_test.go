@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -37,11 +38,15 @@ func (f *fakeNet) set(addr string, h http.HandlerFunc) {
 	f.pods[addr] = h
 }
 
-// take returns the requests since the last call.
-func (f *fakeNet) take() (asked []string, times []time.Time) {
+// take returns the requests since the last call whose path begins so.
+func (f *fakeNet) take(prefix string) (asked []string, times []time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	asked, times = f.asked, f.times
+	for i, path := range f.asked {
+		if strings.HasPrefix(path, prefix) {
+			asked, times = append(asked, path), append(times, f.times[i])
+		}
+	}
 	f.asked, f.times = nil, nil
 	return asked, times
 }

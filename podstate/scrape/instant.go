@@ -2,125 +2,137 @@ package scrape
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"time"
+	"fmt"
 
 	"github.com/warmpath/warmpath/podstate"
 )
 
-// loader asks an engine's endpoint of instant load, once it has shown that it
-// can be trusted.
+// loader asks an engine's endpoint of instant load.
 type loader struct {
 	kind    instant
-	trusted bool      // vLLM: it has been above zero
-	lies    int       // times that it said zero while requests were running
-	stamp   float64   // SGLang: its last timestamp,
-	seen    time.Time // and when we saw it first
+	trusted bool    // vLLM: it has been above zero
+	lies    int     // vLLM: times in a row that it said zero while requests were running
+	stamp   float64 // SGLang: its last timestamp
+	repeats bool    // SGLang: the last answer was that of an earlier moment
 }
-
-func newLoader(kind instant) loader { return loader{kind: kind} }
 
 // maxLies is after how many zeros beside a running batch an endpoint counts as
 // switched off.
 const maxLies = 3
 
-// ask adds the instant load to s. Failures leave it unknown: the metrics have
-// been read and are enough.
-func (l *loader) ask(ctx context.Context, t *target, s *podstate.Stats) {
+// complete reports whether the endpoint tells as much about the load as the
+// metrics do.
+func (l *loader) complete() bool { return l.kind == sglangLoads }
+
+// ask adds the instant load to s. An endpoint that the server does not have is
+// not asked again.
+func (l *loader) ask(ctx context.Context, t *target, s *podstate.Stats) (err error) {
+	l.repeats = false
 	switch l.kind {
 	case vllmLoad:
-		l.vllm(ctx, t, s)
+		err = l.vllm(ctx, t, s)
 	case sglangLoads:
-		l.sglang(ctx, t, s)
+		err = l.sglang(ctx, t, s)
 	case llamaSlots:
-		l.llama(ctx, t, s)
+		err = l.llama(ctx, t, s)
 	}
-}
-
-// fetch decodes a JSON answer. An endpoint that the server does not have is not
-// asked again.
-func (l *loader) fetch(ctx context.Context, t *target, path string, into any) bool {
-	a, err := t.client.get(ctx, path)
 	var status *statusError
 	if errors.As(err, &status) && status.status < 500 {
 		l.kind = noInstant
 	}
-	if err != nil {
-		return false
-	}
-	defer a.free()
-	t.bytes += len(a.body)
-	return json.Unmarshal(a.body, into) == nil
+	return err
 }
 
 // vllm reads /load. Without --enable-server-load-tracking it exists and says 0
 // for ever, so that a zero means something only after another value.
-func (l *loader) vllm(ctx context.Context, t *target, s *podstate.Stats) {
+func (l *loader) vllm(ctx context.Context, t *target, s *podstate.Stats) error {
 	var answer struct {
 		Load *float64 `json:"server_load"`
 	}
 	now := t.cfg.now()
-	if !l.fetch(ctx, t, "/load", &answer) || answer.Load == nil || *answer.Load < 0 {
-		return
+	if err := t.json(ctx, "/load", &answer); err != nil {
+		return err
+	}
+	if answer.Load == nil || *answer.Load < 0 {
+		return errors.New("/load has no server_load")
 	}
 	switch {
 	case *answer.Load > 0:
-		l.trusted = true
-	case !l.trusted && s.Running > 0:
+		l.trusted, l.lies = true, 0
+	case s.Running > 0:
 		if l.lies++; l.lies >= maxLies {
-			l.kind = noInstant
+			l.trusted, l.kind = false, noInstant
 		}
 	}
 	if l.trusted {
 		s.Load, s.LoadAt = *answer.Load, now
 		s.Known |= podstate.FieldLoad
 	}
+	return nil
+}
+
+// sglangRank is what /v1/loads says of one data-parallel rank.
+type sglangRank struct {
+	Timestamp  float64 `json:"timestamp"`
+	Running    float64 `json:"num_running_reqs"`
+	Waiting    float64 `json:"num_waiting_reqs"`
+	Uncached   float64 `json:"num_waiting_uncached_tokens"`
+	Usage      float64 `json:"token_usage"`
+	Tokens     int     `json:"max_total_num_tokens"`
+	MaxRunning int     `json:"max_running_requests"`
 }
 
 // sglang reads /v1/loads, which is right at each step, and inside a long one
-// repeats what was so before it. Its timestamp shows that; ours is when we first
-// saw the timestamp, so that the clocks need not agree.
-func (l *loader) sglang(ctx context.Context, t *target, s *podstate.Stats) {
-	type rank struct {
-		Timestamp  float64 `json:"timestamp"`
-		Running    float64 `json:"num_running_reqs"`
-		Waiting    float64 `json:"num_waiting_reqs"`
-		Uncached   float64 `json:"num_waiting_uncached_tokens"`
-		MaxRunning int     `json:"max_running_requests"`
-	}
+// repeats what was so before it. Its timestamp shows that, without a need for
+// our clocks to agree: an answer with the same timestamp is the same answer.
+func (l *loader) sglang(ctx context.Context, t *target, s *podstate.Stats) error {
 	var answer struct {
-		Timestamp json.RawMessage `json:"timestamp"` // of the answer; some versions write text
-		Loads     []rank          `json:"loads"`
+		Loads []sglangRank `json:"loads"`
 	}
 	now := t.cfg.now()
-	if !l.fetch(ctx, t, "/v1/loads?include=core", &answer) || len(answer.Loads) == 0 {
-		return
+	if err := t.json(ctx, "/v1/loads?include=core", &answer); err != nil {
+		return err
 	}
-	var sum rank
+	if len(answer.Loads) == 0 {
+		return errors.New("/v1/loads has no ranks")
+	}
+	var sum sglangRank
+	peak := 0.0
 	for _, r := range answer.Loads {
 		sum.Running += r.Running
 		sum.Waiting += r.Waiting
 		sum.Uncached += r.Uncached
+		sum.Usage += r.Usage / float64(len(answer.Loads))
+		sum.Tokens += r.Tokens
 		sum.MaxRunning += r.MaxRunning
-		sum.Timestamp = max(sum.Timestamp, r.Timestamp)
+		sum.Timestamp += r.Timestamp // of the sum, too, it is true that it repeats
+		peak = max(peak, r.Usage)
 	}
-	if sum.Timestamp != l.stamp || sum.Timestamp == 0 {
-		l.stamp, l.seen = sum.Timestamp, now
+	if min(sum.Running, sum.Waiting, sum.Uncached) < 0 || peak > 1.05 {
+		return fmt.Errorf("/v1/loads is out of bounds: %+v", sum)
 	}
+	l.repeats = sum.Timestamp == l.stamp && sum.Timestamp != 0
+	l.stamp = sum.Timestamp
 	s.Running, s.Waiting = sum.Running, sum.Waiting
-	s.Load, s.LoadAt = sum.Running+sum.Waiting, l.seen
+	s.Load, s.LoadAt = sum.Running+sum.Waiting, now
 	s.PrefillTokens = sum.Uncached
-	s.Known |= podstate.FieldRunning | podstate.FieldWaiting | podstate.FieldLoad | podstate.FieldPrefillTokens
+	s.KVUsage, s.KVPeak = min(sum.Usage, 1), min(peak, 1)
+	s.Known |= podstate.FieldRunning | podstate.FieldWaiting | podstate.FieldLoad | podstate.FieldPrefillTokens | podstate.FieldKVUsage
+	if sum.Tokens > 0 {
+		s.KVTokens = sum.Tokens
+		s.Known |= podstate.FieldKVTokens
+	}
 	if sum.MaxRunning > 0 {
 		s.MaxRunning = sum.MaxRunning
 		s.Known |= podstate.FieldMaxRunning
 	}
+	return nil
 }
 
 // llama reads /slots: one entry for each request that can run, with the progress
 // of its prompt. Requests without a slot are in the metrics.
-func (l *loader) llama(ctx context.Context, t *target, s *podstate.Stats) {
+func (l *loader) llama(ctx context.Context, t *target, s *podstate.Stats) error {
 	var slots []struct {
 		Processing bool    `json:"is_processing"`
 		Prompt     float64 `json:"n_prompt_tokens"`
@@ -129,8 +141,11 @@ func (l *loader) llama(ctx context.Context, t *target, s *podstate.Stats) {
 		Context    int     `json:"n_ctx"`
 	}
 	now := t.cfg.now()
-	if !l.fetch(ctx, t, "/slots", &slots) || len(slots) == 0 {
-		return
+	if err := t.json(ctx, "/slots", &slots); err != nil {
+		return err
+	}
+	if len(slots) == 0 {
+		return errors.New("/slots is empty")
 	}
 	busy := 0.0
 	for _, slot := range slots {
@@ -139,11 +154,13 @@ func (l *loader) llama(ctx context.Context, t *target, s *podstate.Stats) {
 			s.PrefillTokens += max(0, slot.Prompt-slot.Processed-slot.Cached)
 		}
 	}
+	s.Running = busy
 	s.Load, s.LoadAt = busy+s.Waiting, now
 	s.MaxRunning = len(slots)
-	s.Known |= podstate.FieldLoad | podstate.FieldPrefillTokens | podstate.FieldMaxRunning
+	s.Known |= podstate.FieldRunning | podstate.FieldLoad | podstate.FieldPrefillTokens | podstate.FieldMaxRunning
 	if n := slots[0].Context; n > 0 {
 		s.MaxModelLen = n
 		s.Known |= podstate.FieldMaxModelLen
 	}
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/warmpath/warmpath/podstate"
 )
 
-const smallVLLM = "vllm:num_requests_running{engine=\"0\"} 2.0\nvllm:num_requests_waiting{engine=\"0\"} 1.0\n"
+const smallVLLM = "vllm:num_requests_running{engine=\"0\"} 2.0\nvllm:num_requests_waiting{engine=\"0\"} 0.0\n"
 
 func TestVLLMIsAskedForNamedSeries(t *testing.T) {
 	full := vllmText(1)
@@ -57,14 +57,13 @@ func TestVLLMIsAskedForNamedSeries(t *testing.T) {
 				})
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				asked, _ := f.take()
-				asked = slices.DeleteFunc(asked, func(p string) bool { return p == "/load" })
+				asked, _ := f.take("/metrics")
 				if len(asked) < 9 || asked[0] != "/metrics" || !isNamed(asked[1]) {
-					t.Fatalf("asked %q", asked)
+					t.Fatalf("asked %d times, first %.40q", len(asked), asked)
 				}
 				for _, path := range asked[2:] {
 					if tt.allNamed && !isNamed(path) || tt.allPlain && path != "/metrics" {
-						t.Errorf("asked %q", path)
+						t.Errorf("asked %.40q", path)
 					}
 				}
 				if s := f.stats(0); s.Engine != "vllm" || !s.Has(podstate.FieldRunning|podstate.FieldWaiting) {
@@ -109,7 +108,7 @@ func TestEngineIsFoundWhereverItsMetricsAre(t *testing.T) {
 				http.Redirect(w, r, "/metrics/", http.StatusTemporaryRedirect)
 				return
 			}
-			at("/metrics/", "tgi_queue_size 1\n")(w, r)
+			at("/metrics/", "tgi_batch_current_size 1\n")(w, r)
 		}, "tgi"},
 	}
 	for _, tt := range tests {
@@ -121,10 +120,10 @@ func TestEngineIsFoundWhereverItsMetricsAre(t *testing.T) {
 				if s := f.stats(0); s.Engine != tt.engine {
 					t.Errorf("engine %q, want %q; log %s", s.Engine, tt.engine, f.logs)
 				}
-				f.take()
+				f.take("")
 				time.Sleep(2200 * time.Millisecond)
 				synctest.Wait()
-				asked, _ := f.take()
+				asked, _ := f.take("")
 				slices.Sort(asked)
 				if got := slices.Compact(asked); len(got) != 1 {
 					t.Errorf("once known, the pod is asked at %q", got)
@@ -138,7 +137,7 @@ func TestEngineIsFoundWhereverItsMetricsAre(t *testing.T) {
 func TestEngineIsDetectedAgainWhenItsSeriesVanish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, Config{}, podA)
-		f.set(podA, text("tgi_queue_size 7\n"))
+		f.set(podA, text("tgi_batch_current_size 7\n"))
 		time.Sleep(2 * time.Second)
 		before := f.stats(0)
 		f.set(podA, text("lmdeploy:num_requests_running 1\n"))
@@ -157,7 +156,7 @@ func TestSilentEngineIsDetectedLessAndLess(t *testing.T) {
 		f.set(podA, text("vllm:engine_version 1\n")) // of several processes, before the first request
 		time.Sleep(100 * time.Second)
 		synctest.Wait()
-		asked, _ := f.take()
+		asked, _ := f.take("/metrics")
 		if len(asked) < 90 || counter(t, f.metrics, "empty") < 90 {
 			t.Errorf("%d scrapes in 100 s; a silent pod is no failure", len(asked))
 		}

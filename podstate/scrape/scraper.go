@@ -25,6 +25,7 @@ type Config struct {
 	Port     uint16            // of the metrics; 0: the one that the pod serves at
 	TLS      *tls.Config       // nil: plain HTTP
 	Token    string            // sent as bearer token; empty: none
+	Budget   *Budget           // of the process; nil: one of defaultBudget for this pool alone
 	Mapping  map[string]string // from the name of a quantity to a series that comes before the engine's own
 
 	// Set by New.
@@ -34,9 +35,8 @@ type Config struct {
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// maxPause bounds the time between two scrapes of a pod that fails: it may be
-// back any moment.
-const maxPause = 5 * time.Second
+// defaultBudget is in scrapes a second: about a tenth of a core.
+const defaultBudget = 1000
 
 // Scraper keeps the stats of a table's pods fresh, with one loop for each pod.
 type Scraper struct {
@@ -72,6 +72,9 @@ func New(cfg Config, table *podstate.Table, m *Metrics, log *slog.Logger) (*Scra
 	}
 	if e != nil {
 		cfg.program = cfg.programs[e.name]
+	}
+	if cfg.Budget == nil {
+		cfg.Budget = NewBudget(defaultBudget)
 	}
 	cfg.now = time.Now
 	cfg.dial = (&net.Dialer{}).DialContext
@@ -141,54 +144,57 @@ func (s *Scraper) Run(ctx context.Context) error {
 
 // loop scrapes one pod until ctx ends.
 func (s *Scraper) loop(ctx context.Context, pod *podstate.Pod, offset time.Duration) {
-	t := newTarget(&s.cfg, pod)
-	defer t.client.close()
+	t := newTarget(&s.cfg, pod.Spec.Addr)
+	defer t.close()
 	timer := time.NewTimer(offset)
 	defer timer.Stop()
-	failures, failedSince := 0, time.Time{}
+	r := rhythm{interval: s.cfg.Interval, budget: s.cfg.Budget}
+	var failedSince time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
-		err := s.once(ctx, t, pod)
+		failures := r.failures
+		pause, err := s.once(ctx, t, pod, &r)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil && failures > 0:
 			s.log.Info("pod is scraped again", "pool", s.cfg.Pool, "pod", pod.Addr, "after", s.cfg.now().Sub(failedSince))
-			failures = 0
-		case err != nil:
-			if failures++; failures == 1 {
-				failedSince = s.cfg.now()
-				s.log.Warn("cannot scrape pod", "pool", s.cfg.Pool, "pod", pod.Addr, "error", err)
-			}
+		case err != nil && failures == 0:
+			failedSince = s.cfg.now()
+			s.log.Warn("cannot scrape pod", "pool", s.cfg.Pool, "pod", pod.Addr, "error", err)
 		}
-		timer.Reset(jittered(pause(s.cfg.Interval, failures)))
+		timer.Reset(jittered(pause))
 	}
 }
 
-// once scrapes a pod and hands the result on.
-func (s *Scraper) once(ctx context.Context, t *target, pod *podstate.Pod) error {
+// once scrapes a pod, hands the result on, and returns when to do so again.
+func (s *Scraper) once(ctx context.Context, t *target, pod *podstate.Pod, r *rhythm) (time.Duration, error) {
 	start := s.cfg.now()
 	mark := s.table.BeginScrape(pod)
 	stats, err := t.scrape(ctx, start)
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
+	now := s.cfg.now()
 	word := outcome(err)
-	if err == nil && stats.Known == 0 {
-		word = outcome(errNothing) // no reason to hurry less: a server of several processes is silent until its first request
+	if stats != nil && stats.Known == 0 {
+		word = outcome(errNothing) // no failure: a server of several processes is silent until its first request
 	}
-	s.metrics.observe(s.cfg.Pool, word, s.cfg.now().Sub(start), t.bytes, t.bad)
+	s.metrics.observe(s.cfg.Pool, word, now.Sub(start), t.bytes, t.bad)
 	if err != nil {
 		s.tellHealth(pod, err)
-		return err
+		return r.failed(), err
 	}
-	stats.Every = s.cfg.Interval
-	s.table.SetStats(pod, stats, mark)
-	return nil
+	pause := r.next(now, stats, mark, t.floor(), t.light())
+	if stats != nil {
+		stats.Every = pause
+		s.table.SetStats(pod, stats, mark)
+	}
+	return pause, nil
 }
 
 // tellHealth tells the table whether the port was open when a scrape failed, if
@@ -202,18 +208,4 @@ func (s *Scraper) tellHealth(pod *podstate.Pod, err error) {
 	case errors.As(err, &status) || errors.Is(err, errNothing) || errors.Is(err, errTooLarge):
 		s.table.ScrapeAnswered(pod, s.cfg.now())
 	}
-}
-
-// pause is the time until the next scrape after so many failures in a row.
-func pause(interval time.Duration, failures int) time.Duration {
-	p := interval
-	for range min(failures-1, 10) {
-		p *= 2
-	}
-	return min(p, max(interval, maxPause))
-}
-
-// jittered varies a pause by a tenth, so that pods do not fall into step.
-func jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
 }

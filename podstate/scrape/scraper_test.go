@@ -17,10 +17,10 @@ import (
 func TestScraperScrapesEachPodAtItsInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, Config{Engine: "tgi"}, podA)
-		f.set(podA, text("tgi_batch_current_size 3\ntgi_queue_size 4\n"))
+		f.set(podA, text("tgi_batch_current_size 3\ntgi_queue_size 0\n"))
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
-		asked, times := f.take()
+		asked, times := f.take("/metrics")
 		if n := len(asked); n < 9 || n > 12 {
 			t.Errorf("%d scrapes in 10 s at an interval of 1 s", n)
 		}
@@ -29,7 +29,7 @@ func TestScraperScrapesEachPodAtItsInterval(t *testing.T) {
 				t.Errorf("%v between two scrapes, want 1 s and a tenth of jitter", d)
 			}
 		}
-		if s := f.stats(0); s.Running != 3 || s.Waiting != 4 || s.Engine != "tgi" || s.Every != time.Second {
+		if s := f.stats(0); s.Running != 3 || !s.Has(podstate.FieldWaiting) || s.Engine != "tgi" || s.Every != time.Second {
 			t.Errorf("stats %+v", s)
 		}
 		f.stop()
@@ -39,19 +39,19 @@ func TestScraperScrapesEachPodAtItsInterval(t *testing.T) {
 func TestScraperFollowsMembership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, Config{Engine: "tgi"}, podA)
-		f.set(podA, text("tgi_queue_size 1\n"))
-		f.set(podB, text("tgi_queue_size 2\n"))
+		f.set(podA, text("tgi_batch_current_size 1\n"))
+		f.set(podB, text("tgi_batch_current_size 2\n"))
 		time.Sleep(2 * time.Second)
 		f.setPods(podA, podB)
 		time.Sleep(2 * time.Second)
-		if a, b := f.stats(0), f.stats(1); a.Waiting != 1 || b.Waiting != 2 {
-			t.Errorf("waiting %v and %v, want 1 and 2", a.Waiting, b.Waiting)
+		if a, b := f.stats(0), f.stats(1); a.Running != 1 || b.Running != 2 {
+			t.Errorf("running %v and %v, want 1 and 2", a.Running, b.Running)
 		}
 		f.setPods()
 		synctest.Wait()
-		f.take()
+		f.take("/metrics")
 		time.Sleep(5 * time.Second)
-		if asked, _ := f.take(); len(asked) > 0 {
+		if asked, _ := f.take("/metrics"); len(asked) > 0 {
 			t.Errorf("pods that have left were asked %d times", len(asked))
 		}
 		f.stop()
@@ -70,10 +70,10 @@ func TestScraperBacksOffAndLogsOnce(t *testing.T) {
 		if n := strings.Count(f.logs.String(), "\n"); n != 1 || !strings.Contains(f.logs.String(), "connection refused") {
 			t.Errorf("log of a pod that stays away: %q", f.logs)
 		}
-		f.set(podA, text("tgi_queue_size 1\n"))
+		f.set(podA, text("tgi_batch_current_size 1\n"))
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		if !f.stats(0).Has(podstate.FieldWaiting) || strings.Count(f.logs.String(), "\n") != 2 {
+		if !f.stats(0).Has(podstate.FieldRunning) || strings.Count(f.logs.String(), "\n") != 2 {
 			t.Errorf("the pod has come back; log %q", f.logs)
 		}
 		f.stop()
@@ -113,7 +113,7 @@ func TestScraperTellsWhetherThePortIsOpen(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, tt.cfg, podA, podB)
-				f.set(podB, text("tgi_queue_size 1\n"))
+				f.set(podB, text("tgi_batch_current_size 1\n"))
 				time.Sleep(10 * time.Second)
 				if got := f.table.Snapshot(time.Now())[0].Health.Out; got != tt.want {
 					t.Errorf("out %q, want %q", got, tt.want)
@@ -135,7 +135,7 @@ func TestScraperMarksWhatTheScrapeCannotSee(t *testing.T) {
 		inside := make(chan struct{})
 		f.set(podA, func(w http.ResponseWriter, _ *http.Request) {
 			<-inside
-			fmt.Fprint(w, "tgi_queue_size 1\n")
+			fmt.Fprint(w, "tgi_batch_current_size 1\n")
 		})
 		time.Sleep(time.Second) // the scrape has begun
 		synctest.Wait()
@@ -147,8 +147,8 @@ func TestScraperMarksWhatTheScrapeCannotSee(t *testing.T) {
 		defer r.Release(time.Now())
 		close(inside)
 		synctest.Wait()
-		if c := f.table.Snapshot(time.Now())[0]; c.Stats.Waiting != 1 || c.Unseen != 1 {
-			t.Errorf("waiting %v, unseen %d; the request was sent after the scrape had begun", c.Stats.Waiting, c.Unseen)
+		if c := f.table.Snapshot(time.Now())[0]; c.Stats.Running != 1 || c.Unseen != 1 {
+			t.Errorf("running %v, unseen %d; the request was sent after the scrape had begun", c.Stats.Running, c.Unseen)
 		}
 		time.Sleep(1500 * time.Millisecond)
 		if c := f.table.Snapshot(time.Now())[0]; c.Unseen != 0 {
