@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 )
@@ -52,8 +53,11 @@ var awsRows = []awsRow{
 }
 
 // awsTable prints the published changes beside ours. The first policy of each
-// result is round robin.
+// result is round robin. Without a result for one of the rows it prints nothing.
 func awsTable(w io.Writer, results map[string]*result) error {
+	if !slices.ContainsFunc(awsRows, func(row awsRow) bool { return results[row.scenario.Name] != nil }) {
+		return nil
+	}
 	fmt.Fprint(w, "\nChanges against round robin, as published by AWS for its gateway and as simulated here, in per cent.\n"+
 		"AWS did not publish its loads: ours are set so that round robin leaves the same share unfinished.\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
