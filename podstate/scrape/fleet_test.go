@@ -150,5 +150,3 @@ func text(s string) http.HandlerFunc {
 }
 
 const podA, podB = "10.0.0.1:8000", "10.0.0.2:8000"
-
-func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }

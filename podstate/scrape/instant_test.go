@@ -88,7 +88,7 @@ func newFakeTarget(t *testing.T, f *fakeNet, cfg Config) *target {
 		t.Fatal(err)
 	}
 	s.cfg.dial = f.dial
-	return newTarget(&s.cfg, addrPort(podA))
+	return newTarget(&s.cfg, podA)
 }
 
 const sglangMetrics = "sglang:num_running_reqs 0\nsglang:num_queue_reqs 0\nsglang:token_usage 0\nsglang:prompt_tokens_total 5\n"

@@ -5,7 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/netip"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,11 +39,12 @@ type target struct {
 	bad   int // wanted lines that it could not read
 }
 
-func newTarget(cfg *Config, addr netip.AddrPort) *target {
-	t := &target{cfg: cfg, serving: newClient(cfg, addr.String())}
+// newTarget wants the host:port at which the pod serves.
+func newTarget(cfg *Config, host string) *target {
+	t := &target{cfg: cfg, serving: newClient(cfg, host)}
 	t.metrics = t.serving
-	if cfg.Port != 0 && cfg.Port != addr.Port() {
-		t.metrics = newClient(cfg, netip.AddrPortFrom(addr.Addr(), cfg.Port).String())
+	if name, port, _ := net.SplitHostPort(host); cfg.Port != 0 && port != strconv.Itoa(int(cfg.Port)) {
+		t.metrics = newClient(cfg, net.JoinHostPort(name, strconv.Itoa(int(cfg.Port))))
 	}
 	if cfg.program != nil {
 		t.become(cfg.program, cfg.program.engine.path)
@@ -168,12 +170,14 @@ func (t *target) meet(ctx context.Context, now time.Time, s *podstate.Stats) err
 	if t.cfg.Path != "" {
 		paths = []string{t.cfg.Path}
 	}
-	result := errNothing
+	var result error
 	for _, path := range paths {
 		a, err := t.metrics.get(ctx, path)
 		var status *statusError
 		if errors.As(err, &status) {
-			result = err
+			if result == nil {
+				result = err
+			}
 			continue
 		}
 		if err != nil {

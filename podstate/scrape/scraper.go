@@ -144,7 +144,7 @@ func (s *Scraper) Run(ctx context.Context) error {
 
 // loop scrapes one pod until ctx ends.
 func (s *Scraper) loop(ctx context.Context, pod *podstate.Pod, offset time.Duration) {
-	t := newTarget(&s.cfg, pod.Spec.Addr)
+	t := newTarget(&s.cfg, pod.Addr)
 	defer t.close()
 	timer := time.NewTimer(offset)
 	defer timer.Stop()
