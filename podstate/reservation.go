@@ -22,7 +22,7 @@ type Reservation struct {
 	charge   Charge
 	probe    bool // it is the trial request of a pod that was ejected
 	seen     bool // its first token
-	failed   bool
+	failed   bool // or refused: the prompt was not processed
 	released bool
 
 	order      uint64       // Pod.sent at its dispatch
@@ -83,6 +83,14 @@ func (r *Reservation) Failed(now time.Time) {
 	defer r.table.mu.Unlock()
 	r.pod.health.fail(now)
 	r.endProbeLocked()
+	r.failed = true
+}
+
+// Refused says that the pod, or the gateway, turned this request away without
+// working on the prompt, for which the pod's health is not to blame.
+func (r *Reservation) Refused() {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
 	r.failed = true
 }
 
