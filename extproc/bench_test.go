@@ -51,12 +51,36 @@ func BenchmarkRoundTrip(b *testing.B) {
 			b.ReportMetric(0, "ns/op") // the sum of both means nothing
 			b.ReportMetric(ours.cpuPerRequest(), "cpu-µs/req")
 			b.ReportMetric(ours.cpuPerRequest()/floor.cpuPerRequest(), "×floor-cpu")
-			b.ReportMetric(float64(ours.p50().Nanoseconds())/1e3, "p50-µs")
-			b.ReportMetric(float64(ours.p50())/float64(floor.p50()), "×floor-p50")
+			b.ReportMetric(float64(ours.quantile(0.5).Nanoseconds())/1e3, "p50-µs")
+			b.ReportMetric(float64(ours.quantile(0.5))/float64(floor.quantile(0.5)), "×floor-p50")
 			b.ReportMetric(ours.rate(), "req/s")
 			b.ReportMetric(ours.rate()/floor.rate(), "×floor-rate")
 		})
 	}
+}
+
+// BenchmarkPaced sends 1,000 requests of 8 KB a second, whatever the answers do,
+// and prints what warmpath adds to the floor's latency.
+func BenchmarkPaced(b *testing.B) {
+	const bytes, pods, rate = 8 << 10, 16, 1000
+	ours, floor := newLoad(b, fmt.Sprint(pods), bytes), newLoad(b, "floor", bytes)
+	for _, l := range []*load{ours, floor} {
+		l.run(200, 4)
+		l.reset()
+	}
+	b.ResetTimer()
+	for done := 0; done < b.N; done += rate / 2 { // half a second each, in turns
+		n := min(rate/2, b.N-done)
+		floor.pace(n, time.Second/rate)
+		ours.pace(n, time.Second/rate)
+	}
+	b.StopTimer()
+	b.ReportMetric(0, "ns/op")
+	for _, q := range []float64{0.5, 0.99} {
+		added := ours.quantile(q) - floor.quantile(q)
+		b.ReportMetric(float64(added.Nanoseconds())/1e3, fmt.Sprintf("added-p%.0f-µs", q*100))
+	}
+	b.ReportMetric(float64(ours.quantile(0.99).Nanoseconds())/1e3, "p99-µs")
 }
 
 // load plays Envoy against one server.
@@ -155,6 +179,25 @@ func (l *load) run(n, streams int) {
 	l.busy += l.server.cpu() - cpu
 }
 
+// pace plays n requests, one after each interval.
+func (l *load) pace(n int, interval time.Duration) {
+	latencies := make([]time.Duration, n)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var wg sync.WaitGroup
+	for i := range n {
+		<-tick.C
+		wg.Go(func() {
+			var err error
+			if latencies[i], err = l.request(l.bodies[i%len(l.bodies)]); err != nil {
+				l.b.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	l.latencies = append(l.latencies, latencies...)
+}
+
 // request plays one request and returns the time from its last byte to the last
 // byte of the echo.
 func (l *load) request(body []byte) (time.Duration, error) {
@@ -194,9 +237,9 @@ func (l *load) cpuPerRequest() float64 {
 	return float64(l.busy.Microseconds()) / float64(len(l.latencies))
 }
 
-func (l *load) p50() time.Duration {
+func (l *load) quantile(q float64) time.Duration {
 	slices.Sort(l.latencies)
-	return l.latencies[len(l.latencies)/2]
+	return l.latencies[int(q*float64(len(l.latencies)))]
 }
 
 func (l *load) rate() float64 { return float64(len(l.latencies)) / l.wall.Seconds() }
