@@ -95,6 +95,30 @@ func check(_ context.Context, args []string, stdout io.Writer) error {
 	return err
 }
 
+func inspect(ctx context.Context, args []string, stdout io.Writer) error {
+	fs := pflag.NewFlagSet("inspect", pflag.ContinueOnError)
+	engine := fs.String("engine", scrape.Auto, "kind of model `SERVER`")
+	token := fs.String("token", "", "bearer `TOKEN` that the pod wants")
+	var trust configpb.ScrapeTLS
+	fs.StringVar(&trust.CaFile, "ca-file", "", "PEM `FILE` to trust in place of what the system trusts")
+	fs.StringVar(&trust.ServerName, "server-name", "", "`NAME` in the pod's certificate")
+	fs.BoolVar(&trust.InsecureSkipVerify, "insecure-skip-verify", false, "believe any certificate")
+	urls, err := parse(fs, args, "URL", 1, stdout)
+	if err != nil {
+		return err
+	}
+	tls, err := scrapeTLS(&trust)
+	if err != nil {
+		return misuse(err.Error())
+	}
+	report, err := scrape.Inspect(ctx, urls[0], scrape.Config{Engine: *engine, Token: *token, TLS: tls})
+	if err != nil {
+		return err
+	}
+	_, err = report.WriteTo(stdout)
+	return err
+}
+
 // version is set by the linker (-X main.version=v1.2.3); go install knows it
 // without.
 var version string

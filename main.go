@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/warmpath/warmpath/proto/config"
+	"github.com/warmpath/warmpath/scorers/sim"
 )
 
 const usage = `warmpath sends each LLM request to the pod that will answer it soonest.
@@ -29,6 +30,8 @@ Usage: warmpath COMMAND [flags]
   serve      --config FILE                      answer Envoy
   bootstrap  --config FILE                      print a configuration for Envoy
   check      --config FILE                      say what is wrong with a configuration
+  inspect    URL                                show what is read from a pod
+  sim        [flags]                            compare policies in a simulation
   version                                       print the version
 
 "warmpath COMMAND --help" lists the flags of a command.
@@ -41,6 +44,8 @@ func commands() map[string]func(ctx context.Context, args []string, stdout io.Wr
 		"serve":     serve,
 		"bootstrap": bootstrap,
 		"check":     check,
+		"inspect":   inspect,
+		"sim":       sim.Main,
 		"version":   printVersion,
 	}
 }

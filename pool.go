@@ -59,7 +59,7 @@ type cache struct {
 	bytes int64 // of text; 0: not known
 }
 
-func newPool(c *configpb.Pool, indexBytes int64, eds *envoy.EDS, m *scrape.Metrics, log *slog.Logger) (*pool, error) {
+func newPool(c *configpb.Pool, indexBytes int64, eds *envoy.EDS, m *scrape.Metrics, budget *scrape.Budget, log *slog.Logger) (*pool, error) {
 	p := &pool{
 		name:   c.Name,
 		table:  podstate.NewTable(),
@@ -70,7 +70,7 @@ func newPool(c *configpb.Pool, indexBytes int64, eds *envoy.EDS, m *scrape.Metri
 		caches: map[*podstate.Pod]cache{},
 		scrape: scrape.Config{
 			Pool: c.Name, Engine: c.Engine, Interval: config.Interval(c), Path: c.Scrape.Path,
-			Port: uint16(c.Scrape.Port), Token: c.Scrape.Token, Mapping: c.Scrape.Series,
+			Port: uint16(c.Scrape.Port), Token: c.Scrape.Token, Mapping: c.Scrape.Series, Budget: budget,
 		},
 	}
 	var err error

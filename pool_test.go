@@ -49,7 +49,7 @@ func testPool(t *testing.T, eds *envoy.EDS) *pool {
 		Name: "a", Profile: "latency", Engine: "auto",
 		Scrape:    &configpb.Scrape{Interval: "1s"},
 		Discovery: &configpb.Discovery{Static: []*structpb.Value{structpb.NewStringValue("10.0.0.1:80")}},
-	}, 1<<20, eds, m, slog.New(slog.DiscardHandler))
+	}, 1<<20, eds, m, scrape.NewBudget(10), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -211,6 +211,10 @@ pools:
 		t.Errorf("an unknown model was answered %s, want NotFound", status)
 	}
 
+	if code, report := g.get("/pods/" + busy + "/inspect"); code != 200 || !strings.Contains(report, "vllm:num_requests_waiting") {
+		t.Errorf("inspect: %d %s", code, report)
+	}
+
 	_, metrics := g.get("/metrics")
 	for _, line := range []string{
 		`warmpath_extproc_decisions_total{pool="a",reason="picked"} 1`,

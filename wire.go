@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -31,6 +33,9 @@ const (
 	// findTimeout bounds how long the start waits for the first list of pods. A
 	// source that does not answer must not keep the other pools from serving.
 	findTimeout = 5 * time.Second
+	// scrapeBudget bounds how many scrapes a second all pools together may do
+	// beyond one for each pod and interval: about a tenth of a core.
+	scrapeBudget = 1000
 )
 
 // parts are everything that serve runs.
@@ -51,6 +56,7 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
+	budget := scrape.NewBudget(scrapeBudget)
 	router, err := route.New(cfg.Pools, cfg.DefaultPool)
 	if err != nil {
 		return nil, err
@@ -59,7 +65,7 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 	var picked []extproc.Pool
 	var shown []admin.Pool
 	for _, c := range cfg.Pools {
-		pool, err := newPool(c, indexBytes/int64(len(cfg.Pools)), p.eds, scrapes, log)
+		pool, err := newPool(c, indexBytes/int64(len(cfg.Pools)), p.eds, scrapes, budget, log)
 		if err != nil {
 			return nil, fmt.Errorf("pool %q: %w", c.Name, err)
 		}
@@ -68,6 +74,9 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 		shown = append(shown, admin.Pool{
 			Name: c.Name, Table: pool.table,
 			Path: pool.scrape.Path, Port: pool.scrape.Port, TLS: pool.scrape.TLS, Token: pool.scrape.Token,
+			Inspect: func(ctx context.Context, addr netip.AddrPort) (io.WriterTo, error) {
+				return pool.scraper.Inspect(ctx, addr)
+			},
 		})
 	}
 	tls := cfg.Server.Grpc.Tls
@@ -131,12 +140,15 @@ func (p *parts) run(ctx context.Context) error {
 
 // awaitPods waits until each pool has its first list of pods, or too long.
 func (p *parts) awaitPods(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
-	defer cancel()
+	timeout := time.NewTimer(findTimeout)
+	defer timeout.Stop()
 	for _, pool := range p.pools {
 		select {
 		case <-pool.found:
 		case <-ctx.Done():
+			return
+		case <-timeout.C:
+			timeout.Reset(0) // no pool gets more than what is left
 			p.log.Warn("serving before the pods are found", "pool", pool.name, "waited", findTimeout)
 		}
 	}

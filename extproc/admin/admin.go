@@ -11,10 +11,12 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,6 +43,10 @@ type Pool struct {
 	Port  uint16      // 0: the one at which the pod serves
 	TLS   *tls.Config // nil: plain HTTP
 	Token string      // sent as bearer token; empty: none
+
+	// Inspect reads afresh what the pod at addr, a member of Table, says about
+	// itself, and returns a report for people. Called by any goroutine.
+	Inspect func(ctx context.Context, addr netip.AddrPort) (io.WriterTo, error)
 }
 
 // Server answers on the admin port.
@@ -65,6 +71,7 @@ func New(cfg Config, log *slog.Logger) *Server {
 	open("GET /readyz", s.ready)
 
 	guarded("GET /pods", s.pods)
+	guarded("GET /pods/{id}/inspect", s.inspect)
 	guarded("GET /pods/{id}/metrics", s.podMetrics)
 	guarded("GET /debug/pprof/", pprof.Index)
 	guarded("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -72,7 +79,7 @@ func New(cfg Config, log *slog.Logger) *Server {
 	guarded("GET /debug/pprof/symbol", pprof.Symbol)
 	guarded("GET /debug/pprof/trace", pprof.Trace)
 	guarded("/", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusNotFound, "no such page; there are /metrics, /healthz, /readyz, /pods, /pods/{address or name}/metrics and /debug/pprof/\n")
+		reply(w, http.StatusNotFound, "no such page; there are /metrics, /healthz, /readyz, /pods, /pods/{address or name}/inspect and /metrics, and /debug/pprof/\n")
 	})
 	return s
 }

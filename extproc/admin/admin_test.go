@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -199,6 +201,29 @@ func TestPodMetrics(t *testing.T) {
 	fails("pod-0", 502, "500")
 	pod.Close()
 	fails("pod-0", 502, "refused")
+}
+
+func TestInspect(t *testing.T) {
+	s := newServer("10.0.0.1:8000", "", true)
+	s.cfg.Pools[0].Inspect = func(_ context.Context, addr netip.AddrPort) (io.WriterTo, error) {
+		if addr.String() == "10.0.0.1:8000" {
+			return bytes.NewBufferString("engine vllm\n"), nil
+		}
+		return nil, errors.New("refused")
+	}
+	for _, tt := range []struct {
+		id   string
+		code int
+		body string
+	}{
+		{"pod-0", 200, "engine vllm\n"},
+		{"10.0.0.2:8000", 502, "refused\n"},
+		{"nobody", 404, "no pod has the address or name \"nobody\"; GET /pods lists them\n"},
+	} {
+		if code, body := get(t, s, "/pods/"+tt.id+"/inspect"); code != tt.code || body != tt.body {
+			t.Errorf("%s: %d %q, want %d %q", tt.id, code, body, tt.code, tt.body)
+		}
+	}
 }
 
 func TestPodMetricsAsTheScraperReadsThem(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -138,6 +139,23 @@ func (p *Pool) request(ctx context.Context, pod *podstate.Pod) (*http.Request, e
 		r.Header.Set("Authorization", "Bearer "+p.Token)
 	}
 	return r, err
+}
+
+// inspect shows what is read of a pod, and what is missing.
+func (s *Server) inspect(w http.ResponseWriter, r *http.Request) {
+	pool, pod, err := s.find(r.PathValue("id"))
+	if err != nil {
+		reply(w, http.StatusNotFound, err.Error()+"\n")
+		return
+	}
+	report, err := pool.Inspect(r.Context(), pod.Spec.Addr)
+	if err != nil {
+		reply(w, http.StatusBadGateway, err.Error()+"\n")
+		return
+	}
+	var text strings.Builder
+	report.WriteTo(&text)
+	reply(w, http.StatusOK, text.String())
 }
 
 // podMetrics shows all that a pod exposes, read at this moment, as JSON.
