@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -34,8 +35,8 @@ func newServer(addr, token string, ready bool) *Server {
 	pods, _ := table.SetPods([]podstate.Spec{spec("pod-0", addr), spec("twin", "10.0.0.2:8000"), spec("twin", "[fd00::1]:8000")})
 	table.SetStats(pods[0], &podstate.Stats{
 		At: now.Add(-1500 * time.Millisecond), Engine: "vllm",
-		Known:   podstate.FieldWaiting | podstate.FieldKVUsage | podstate.FieldAdapters,
-		KVUsage: 0.5, KVPeak: 0.75, Adapters: []string{"sql"}, Running: 7,
+		Known:   podstate.FieldWaiting | podstate.FieldKVUsage | podstate.FieldLoad | podstate.FieldAdapters,
+		KVUsage: 0.5, KVPeak: 0.75, Load: math.Inf(1), Adapters: []string{"sql"}, Running: 7,
 	}, 0)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "warmpath_test_gauge", Help: "Help."}, func() float64 { return 3 }))
@@ -141,7 +142,7 @@ func TestPods(t *testing.T) {
 	for key, want := range map[string]string{
 		"name": "pod-0", "address": "10.0.0.1:8000", "engine": "vllm", "ageSeconds": "1.5",
 		"charge": "map[aheadTokens:100 heldTokens:120 requests:1 unseen:1]",
-		// Running is 7 in Stats but not known, so it is not shown.
+		// Load cannot be said in JSON. Running is 7 in Stats but not known, so it is not shown.
 		"reported": "map[adapters:[sql] kvPeak:0.75 kvUsage:0.5 waiting:0]",
 	} {
 		if g := fmt.Sprint(first[key]); g != want {

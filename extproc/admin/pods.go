@@ -35,11 +35,19 @@ type podView struct {
 	Engine   string            `json:"engine,omitempty"`
 	Age      *float64          `json:"ageSeconds,omitempty"` // of reported; none before the first scrape
 	Every    float64           `json:"everySeconds,omitempty"`
-	Epoch    int               `json:"epoch"`         // how often its counters, and with them its caches, began anew
-	Out      string            `json:"out,omitempty"` // why the pod is not picked
-	Ramp     float64           `json:"ramp"`          // share of its normal load that it should get
+	Epoch    int               `json:"epoch"`                 // how often its counters, and with them its caches, began anew
+	Out      string            `json:"out,omitempty"`         // why the pod is not picked
+	Ramp     float64           `json:"ramp"`                  // share of its normal load that it should get
+	Wait     *float64          `json:"waitSeconds,omitempty"` // until the prompts that it has are processed, predicted
+	Speed    speedView         `json:"speed"`
 	Charge   chargeView        `json:"charge"`
 	Reported map[string]any    `json:"reported"`
+}
+
+// speedView is how fast a pod processes prompts, as learned.
+type speedView struct {
+	Step  *float64 `json:"stepSeconds,omitempty"`
+	Token *float64 `json:"tokenSeconds,omitempty"` // uncached
 }
 
 type chargeView struct {
@@ -68,13 +76,11 @@ func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 func viewPod(c *podstate.Candidate) podView {
 	v := podView{
 		Name: c.Pod.Spec.Name, Address: c.Pod.Addr, UID: c.Pod.Spec.UID, Labels: c.Pod.Spec.Labels,
-		Engine: c.Stats.Engine, Epoch: c.Stats.Epoch, Out: c.Health.Out, Ramp: c.Health.Ramp,
+		Engine: c.Stats.Engine, Every: c.Stats.Every.Seconds(), Epoch: c.Stats.Epoch, Out: c.Health.Out, Ramp: c.Health.Ramp,
+		Wait: finite(c.Wait), Speed: speedView{finite(c.Speed.Base), finite(c.Speed.Token)},
+		Age:      finite(c.Age),
 		Charge:   chargeView{c.Charge.Requests, c.Unseen, c.Charge.Ahead, c.Charge.Held},
 		Reported: map[string]any{},
-	}
-	if !math.IsInf(c.Age, 0) {
-		v.Age = &c.Age
-		v.Every = c.Stats.Every.Seconds()
 	}
 	st := c.Stats
 	for _, f := range []struct {
@@ -93,6 +99,8 @@ func viewPod(c *podstate.Candidate) podView {
 		{podstate.FieldMaxModelLen, "maxModelLen", st.MaxModelLen},
 		{podstate.FieldLoad, "load", st.Load},
 		{podstate.FieldPrefillTokens, "prefillTokens", st.PrefillTokens},
+		{podstate.FieldModels, "models", st.Models},
+		{podstate.FieldModels, "loadable", st.Loadable},
 		{podstate.FieldAdapters, "adapters", st.Adapters},
 		{podstate.FieldMaxAdapters, "maxAdapters", st.MaxAdapters},
 		{podstate.FieldPrefixHits, "prefixQueries", st.PrefixQueries},
@@ -102,11 +110,19 @@ func viewPod(c *podstate.Candidate) podView {
 		{podstate.FieldPreemptions, "preemptions", st.Preemptions},
 		{podstate.FieldAsleep, "asleep", st.Asleep},
 	} {
-		if st.Has(f.field) {
+		if x, ok := f.value.(float64); st.Has(f.field) && (!ok || finite(x) != nil) {
 			v.Reported[f.name] = f.value
 		}
 	}
 	return v
+}
+
+// finite returns nil for what JSON cannot say.
+func finite(x float64) *float64 {
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		return nil
+	}
+	return &x
 }
 
 // maxExposition bounds what is read from a pod. Expositions of 50 KB are usual;
