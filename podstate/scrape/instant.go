@@ -2,8 +2,10 @@ package scrape
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/warmpath/warmpath/podstate"
 )
@@ -130,16 +132,42 @@ func (l *loader) sglang(ctx context.Context, t *target, s *podstate.Stats) error
 	return nil
 }
 
+// llamaSlot is what /slots says of one slot.
+type llamaSlot struct {
+	Processing bool       `json:"is_processing"`
+	Prompt     float64    `json:"n_prompt_tokens"` // grows with each generated token
+	Processed  float64    `json:"n_prompt_tokens_processed"`
+	Cached     float64    `json:"n_prompt_tokens_cache"`
+	Context    int        `json:"n_ctx"`
+	Next       nextTokens `json:"next_token"`
+}
+
+// nextTokens is a list in newer versions and one object in older ones.
+type nextTokens []struct {
+	Decoded int `json:"n_decoded"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *nextTokens) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '{' {
+		b = slices.Concat([]byte{'['}, b, []byte{']'})
+	}
+	type plain nextTokens
+	return json.Unmarshal(b, (*plain)(n))
+}
+
+// prefilling is how many prompt tokens are to be processed yet.
+func (s *llamaSlot) prefilling() float64 {
+	if !s.Processing || len(s.Next) == 0 || s.Next[0].Decoded > 0 {
+		return 0
+	}
+	return max(0, s.Prompt-s.Processed-s.Cached)
+}
+
 // llama reads /slots: one entry for each request that can run, with the progress
 // of its prompt. Requests without a slot are in the metrics.
 func (l *loader) llama(ctx context.Context, t *target, s *podstate.Stats) error {
-	var slots []struct {
-		Processing bool    `json:"is_processing"`
-		Prompt     float64 `json:"n_prompt_tokens"`
-		Processed  float64 `json:"n_prompt_tokens_processed"`
-		Cached     float64 `json:"n_prompt_tokens_cache"`
-		Context    int     `json:"n_ctx"`
-	}
+	var slots []llamaSlot
 	now := t.cfg.now()
 	if err := t.json(ctx, "/slots", &slots); err != nil {
 		return err
@@ -148,10 +176,10 @@ func (l *loader) llama(ctx context.Context, t *target, s *podstate.Stats) error 
 		return errors.New("/slots is empty")
 	}
 	busy := 0.0
-	for _, slot := range slots {
-		if slot.Processing {
+	for i := range slots {
+		if slots[i].Processing {
 			busy++
-			s.PrefillTokens += max(0, slot.Prompt-slot.Processed-slot.Cached)
+			s.PrefillTokens += slots[i].prefilling()
 		}
 	}
 	s.Running = busy

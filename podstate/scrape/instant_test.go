@@ -186,15 +186,16 @@ func TestLlamaSlotsShowThePrefill(t *testing.T) {
 		defer target.close()
 		f.set(podA, pages{
 			"/metrics": "llamacpp:requests_processing 1\nllamacpp:requests_deferred 3\n",
-			"/slots": `[{"id":0,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":2000,"n_prompt_tokens_processed":500,"n_prompt_tokens_cache":300},
-				{"id":1,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":10,"n_prompt_tokens_processed":10},
-				{"id":2,"n_ctx":4096,"is_processing":false,"n_prompt_tokens":900}]`,
+			"/slots": `[{"id":0,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":2000,"n_prompt_tokens_processed":500,"n_prompt_tokens_cache":300,"next_token":[{"n_decoded":0}]},
+				{"id":1,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":60,"n_prompt_tokens_processed":10,"next_token":[{"n_decoded":50}]},
+				{"id":2,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":60,"n_prompt_tokens_processed":10,"next_token":{"n_decoded":50}},
+				{"id":3,"n_ctx":4096,"is_processing":false,"n_prompt_tokens":900,"next_token":[]}]`,
 		}.ServeHTTP)
 		s, err := target.scrape(t.Context(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		const want = "llamacpp: running=2 waiting=3 max=3 len=4096 load=5 prefill=1200"
+		const want = "llamacpp: running=3 waiting=3 max=4 len=4096 load=6 prefill=1200"
 		if got := rowText(s); got != want {
 			t.Errorf("\ngot  %s\nwant %s", got, want)
 		}
