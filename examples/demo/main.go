@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/examples/load"
+	"github.com/warmpath/warmpath/examples/rig"
+	"github.com/warmpath/warmpath/scorers/sim/engine"
 )
 
 type options struct {
@@ -44,31 +46,39 @@ func main() {
 
 func run(ctx context.Context, o options, out io.Writer) error {
 	fmt.Fprintln(out, "Starting four simulated model servers, two Envoys and warmpath …")
-	s, err := startStack(ctx, o)
+	var pods []engine.Config
+	for _, gpu := range []string{"h100-8b", "h100-8b", "a10g-8b", "a10g-8b"} {
+		e, err := engine.Preset(gpu)
+		if err != nil {
+			return err
+		}
+		pods = append(pods, e)
+	}
+	r, err := rig.Start(ctx, rig.Options{Pods: pods, Warmpath: o.warmpath, Listen: o.listen})
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer r.Close()
 
-	fmt.Fprintf(out, "\n  fast  %s  %s   (Llama 8B on an H100, simulated)\n", s.pods[0].Addr, s.pods[1].Addr)
-	fmt.Fprintf(out, "  slow  %s  %s   (Llama 8B on an A10G, simulated)\n", s.pods[2].Addr, s.pods[3].Addr)
+	fmt.Fprintf(out, "\n  fast  %s  %s   (Llama 8B on an H100, simulated)\n", r.Pods[0].Addr, r.Pods[1].Addr)
+	fmt.Fprintf(out, "  slow  %s  %s   (Llama 8B on an A10G, simulated)\n", r.Pods[2].Addr, r.Pods[3].Addr)
 	fmt.Fprintf(out, "\nSend a request yourself:\n\n  curl -N http://%s/v1/chat/completions -H 'content-type: application/json' \\\n"+
-		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":20,\"stream\":true}'\n", s.smart.Listen, model)
-	fmt.Fprintf(out, "\nWhat warmpath sees:  curl http://%s/metrics\n\n", s.admin)
+		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":20,\"stream\":true}'\n", r.Warmpath, rig.Model)
+	fmt.Fprintf(out, "\nWhat warmpath sees:  curl http://%s/metrics\n\n", r.Admin)
 
-	plan := load.Mix{Model: model, Duration: o.duration, Rate: o.rate, Seed: 1,
+	plan := load.Mix{Model: rig.Model, Duration: o.duration, Rate: o.rate, Seed: 1,
 		Apps: 8, SystemTokens: 1500, LongShare: 0.05, LongTokens: 4000}.Plan()
-	turn, err := s.play(ctx, out, "round robin", s.plain.Listen, plan)
+	turn, err := play(ctx, out, r, "round robin", r.RoundRobin, plan)
 	if err != nil {
 		return err
 	}
-	smart, err := s.play(ctx, out, "warmpath", s.smart.Listen, plan)
+	smart, err := play(ctx, out, r, "warmpath", r.Warmpath, plan)
 	if err != nil {
 		return err
 	}
 	table(out, turn, smart)
 	if o.keep && ctx.Err() == nil {
-		fmt.Fprintf(out, "\nAll stays up at http://%s until you press Ctrl-C.\n", s.smart.Listen)
+		fmt.Fprintf(out, "\nAll stays up at http://%s until you press Ctrl-C.\n", r.Warmpath)
 		<-ctx.Done()
 	}
 	return nil
@@ -81,9 +91,9 @@ type outcome struct {
 }
 
 // play plays the plan on pods that know nothing yet.
-func (s *stack) play(ctx context.Context, out io.Writer, name, addr string, plan []load.Request) (outcome, error) {
-	s.resetCaches()
-	before := s.served()
+func play(ctx context.Context, out io.Writer, r *rig.Rig, name, addr string, plan []load.Request) (outcome, error) {
+	r.ResetCaches()
+	before := r.Served()
 	results := load.Run(ctx, plan, load.Options{
 		URL:      "http://" + addr + "/v1/chat/completions",
 		Timeout:  30 * time.Second,
@@ -97,11 +107,11 @@ func (s *stack) play(ctx context.Context, out io.Writer, name, addr string, plan
 	if o.Failed == o.Requests {
 		return o, fmt.Errorf("all requests through %s failed, the first with: %w", name, results[0].Err)
 	}
-	after := s.served()
+	after := r.Served()
 	for i := range after {
 		o.share = append(o.share, float64(after[i]-before[i])/float64(o.Requests))
 	}
-	return o, s.settle(ctx)
+	return o, r.Settle(ctx)
 }
 
 func progress(out io.Writer, name string, done, total int) {

@@ -47,7 +47,7 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	if s.list {
 		for _, name := range Names() {
-			sc, _ := find(name)
+			sc, _ := Find(name)
 			fmt.Fprintf(stdout, "%-12s %s; %s\n", name, sc.About, sc.size())
 		}
 		return nil
@@ -100,7 +100,7 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 
 // play runs one scenario with the changes that the command line asks for.
 func (s *settings) play(ctx context.Context, name string) (*result, error) {
-	sc, err := find(name)
+	sc, err := Find(name)
 	if err != nil {
 		return nil, err
 	}

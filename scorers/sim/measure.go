@@ -27,7 +27,8 @@ type Spread struct{ P50, Mean, P95, P99 float64 }
 // learned speeds start empty.
 const warmUp = 0.1
 
-func measure(out *Outcome) Measures {
+// Measure sums a run up.
+func Measure(out *Outcome) Measures {
 	end := time.Duration(0)
 	for _, r := range out.Records {
 		end = max(end, r.At)

@@ -10,10 +10,10 @@ import (
 	"github.com/warmpath/warmpath/scorers"
 )
 
-// parsePolicy reads the name of a profile, or weights such as
+// ParsePolicy reads the name of a profile, or weights such as
 // queue=2,kvCache=2,prefix=3. Each call of the result makes a policy that knows
 // nothing yet.
-func parsePolicy(spec string) (func() (Policy, error), error) {
+func ParsePolicy(spec string) (func() (Policy, error), error) {
 	name, weights := spec, map[string]float64(nil)
 	if strings.Contains(spec, "=") {
 		name, weights = "hyperpod", map[string]float64{}

@@ -20,7 +20,7 @@ import (
 
 func TestMeasures(t *testing.T) {
 	s := time.Second
-	m := measure(&Outcome{
+	m := Measure(&Outcome{
 		Records: []Record{
 			{At: 1 * s, TTFT: 9 * s, Total: 10 * s, Prompt: 10, Output: 5},              // warm-up
 			{At: 20 * s, TTFT: 1 * s, Total: 3 * s, Prompt: 100, Cached: 60, Output: 5}, // done in time
@@ -42,7 +42,7 @@ func TestMeasures(t *testing.T) {
 	if m != want {
 		t.Errorf("got %+v, want %+v", m, want)
 	}
-	if m := measure(&Outcome{}); m != (Measures{}) {
+	if m := Measure(&Outcome{}); m != (Measures{}) {
 		t.Errorf("nothing measures %+v", m)
 	}
 }

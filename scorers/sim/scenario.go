@@ -119,6 +119,10 @@ var scenarios = map[string]*Scenario{
 		Load: func(g *gen) []Request {
 			return g.onOff(onOff{rate: 12, peak: 70, on: 10 * time.Second, off: 50 * time.Second, duration: 300 * time.Second, in: mixture{lognormal: lognormal{700, 1, 8000}}, out: lognormal{150, 0.7, 800}})
 		}},
+	"wall": {About: "small enough to be played in real time: shared prompts on mixed GPUs", Fleet: []PodKind{{Preset: "h100-8b", Count: 2}, {Preset: "a10g-8b", Count: 2}},
+		Load: func(g *gen) []Request {
+			return g.shared(shared{rate: 10, duration: 60 * time.Second, groups: 12, prefix: 1500, question: 400, outMin: 20, outMax: 120})
+		}},
 	"killed": {About: "a pod dies and comes back", Fleet: []PodKind{{Preset: "h100-8b", Count: 4}},
 		Failures: []Failure{{Pod: 1, At: 60 * time.Second, For: 60 * time.Second, Kind: Kill}},
 		Load:     steady},
@@ -147,8 +151,8 @@ func all() map[string]*Scenario {
 	return m
 }
 
-// find returns a copy of a scenario, for the caller to change.
-func find(name string) (*Scenario, error) {
+// Find returns a copy of a scenario, for the caller to change.
+func Find(name string) (*Scenario, error) {
 	s, ok := all()[name]
 	if !ok {
 		return nil, fmt.Errorf("unknown scenario %q; known: %s", name, strings.Join(Names(), ", "))
@@ -162,7 +166,7 @@ func find(name string) (*Scenario, error) {
 	return &c, nil
 }
 
-// generate draws the load of a seed, scale times as dense.
-func (s *Scenario) generate(seed uint64, scale float64) []Request {
+// Generate draws the load of a seed, scale times as dense.
+func (s *Scenario) Generate(seed uint64, scale float64) []Request {
 	return s.Load(newGen(seed, scale))
 }

@@ -13,7 +13,7 @@ import (
 
 func scenario(t testing.TB, name string) *Scenario {
 	t.Helper()
-	sc, err := find(name)
+	sc, err := Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func scenario(t testing.TB, name string) *Scenario {
 
 func policy(t testing.TB, spec string) func() (Policy, error) {
 	t.Helper()
-	build, err := parsePolicy(spec)
+	build, err := ParsePolicy(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestStalenessAndReplicas(t *testing.T) {
 	ttft := func(edit func(*Scenario)) float64 {
 		sc := scenario(t, "burst")
 		edit(sc)
-		return measure(run(t, sc, load, policy(t, "activeRequests=1"))).TTFT.Mean
+		return Measure(run(t, sc, load, policy(t, "activeRequests=1"))).TTFT.Mean
 	}
 	one := ttft(func(*Scenario) {})
 	blind := ttft(func(sc *Scenario) { sc.Routers = 8 })
@@ -224,7 +224,7 @@ func TestStalenessAndReplicas(t *testing.T) {
 	queue := func(every time.Duration) float64 {
 		sc := scenario(t, "burst")
 		sc.Scrape = every
-		return measure(run(t, sc, load, func() (Policy, error) {
+		return Measure(run(t, sc, load, func() (Policy, error) {
 			return choose(func(_ *scorers.Request, cands []podstate.Candidate) (int, int) {
 				best := 0
 				for i := range cands {
@@ -257,7 +257,7 @@ func TestPresetsOfAllScenariosExist(t *testing.T) {
 func BenchmarkRun(b *testing.B) {
 	for _, name := range []string{"A", "F", "D1"} {
 		sc := scenario(b, name)
-		load := sc.generate(1, 1)
+		load := sc.Generate(1, 1)
 		b.Run(name, func(b *testing.B) {
 			var out *Outcome
 			for b.Loop() {

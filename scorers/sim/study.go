@@ -27,7 +27,7 @@ func (s *study) run(ctx context.Context) (*result, error) {
 	builders := make([]func() (Policy, error), len(s.policies))
 	for i, p := range s.policies {
 		var err error
-		if builders[i], err = parsePolicy(p); err != nil {
+		if builders[i], err = ParsePolicy(p); err != nil {
 			return nil, err
 		}
 	}
@@ -59,7 +59,7 @@ func (s *study) run(ctx context.Context) (*result, error) {
 						cancel(fmt.Errorf("%s, %s, seed %d: %w", s.scenario.Name, s.policies[p], seed, err))
 						return
 					}
-					r.runs[k][p][i] = measure(out)
+					r.runs[k][p][i] = Measure(out)
 				}
 			})
 		}
@@ -70,7 +70,7 @@ func (s *study) run(ctx context.Context) (*result, error) {
 
 func (s *study) load(seed uint64, scale float64) []Request {
 	if s.trace == nil {
-		return s.scenario.generate(seed, scale)
+		return s.scenario.Generate(seed, scale)
 	}
 	return s.trace.play(newGen(seed, scale), max(s.scenario.TraceSpeed, 1e-9))
 }

@@ -1,4 +1,6 @@
-package main
+// Package rig runs simulated model servers, warmpath as its own process, and
+// real Envoys in front, all on loopback.
+package rig
 
 import (
 	"bytes"
@@ -20,86 +22,95 @@ import (
 	"github.com/warmpath/warmpath/scorers/sim/engine"
 )
 
-const model = "llama-8b"
+// Model is the name under which the pods serve.
+const Model = "llama-8b"
 
-// stack is all that the demo runs.
-type stack struct {
-	dir   string
-	pods  []*simpod.Server
-	child *exec.Cmd // warmpath serve
-	admin string    // of warmpath
-	smart *envoy.Process
-	plain *envoy.Process
+// Options say what to run.
+type Options struct {
+	Pods     []engine.Config // one for each pod
+	Warmpath string          // binary; empty: build it from this module
+	Listen   string          // of the Envoy that asks warmpath; empty: any free port
+	Profile  string          // empty: the default
+	Scrape   time.Duration   // 0: the default
 }
 
-func startStack(ctx context.Context, o options) (*stack, error) {
-	s := &stack{}
-	if err := s.start(ctx, o); err != nil {
-		s.close()
+// Rig is all that runs.
+type Rig struct {
+	Pods       []*simpod.Server
+	Admin      string // warmpath's, host:port
+	Warmpath   string // the Envoy that asks warmpath, host:port
+	RoundRobin string // an Envoy that deals the same pods out in turn, host:port
+
+	dir    string
+	child  *exec.Cmd // warmpath serve
+	envoys []*envoy.Process
+}
+
+// Start starts all, or nothing.
+func Start(ctx context.Context, o Options) (*Rig, error) {
+	r := &Rig{}
+	if err := r.start(ctx, o); err != nil {
+		r.Close()
 		return nil, err
 	}
-	return s, nil
+	return r, nil
 }
 
-func (s *stack) start(ctx context.Context, o options) (err error) {
-	if s.dir, err = os.MkdirTemp("", "warmpath-demo-"); err != nil {
+func (r *Rig) start(ctx context.Context, o Options) (err error) {
+	if r.dir, err = os.MkdirTemp("", "warmpath-rig-"); err != nil {
 		return err
 	}
-	if err = s.startPods(); err != nil {
-		return err
+	for _, e := range o.Pods {
+		// Ten tokens in an event make a busy pod cheap; the first comes alone.
+		p, err := simpod.Start(simpod.Config{Addr: "127.0.0.1:0", Model: Model, Engine: e, StreamInterval: 10})
+		if err != nil {
+			return err
+		}
+		r.Pods = append(r.Pods, p)
 	}
-	if o.warmpath == "" {
-		o.warmpath = filepath.Join(s.dir, "warmpath")
-		build := exec.CommandContext(ctx, "go", "build", "-o", o.warmpath, "github.com/warmpath/warmpath")
+	if o.Warmpath == "" {
+		o.Warmpath = filepath.Join(r.dir, "warmpath")
+		build := exec.CommandContext(ctx, "go", "build", "-o", o.Warmpath, "github.com/warmpath/warmpath")
 		if text, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build warmpath: %w\n%s", err, text)
 		}
 	}
-	config := filepath.Join(s.dir, "warmpath.yaml")
-	if err = s.writeConfig(config, o.listen); err != nil {
+	config := filepath.Join(r.dir, "warmpath.yaml")
+	if err := r.writeConfig(config, o); err != nil {
 		return err
 	}
-	if err = s.startWarmpath(ctx, o.warmpath, config); err != nil {
+	if err := r.startWarmpath(ctx, o.Warmpath, config); err != nil {
 		return err
 	}
-	bootstrap, err := output(ctx, o.warmpath, "bootstrap", "--config", config)
+	bootstrap, err := output(ctx, o.Warmpath, "bootstrap", "--config", config)
 	if err != nil {
 		return err
 	}
-	if s.smart, err = envoy.Start(ctx, envoy.Options{Bootstrap: bootstrap, Workers: 1}); err != nil {
+	if r.Warmpath, err = r.startEnvoy(ctx, bootstrap); err != nil {
 		return err
 	}
 	var text bytes.Buffer
-	if err = roundRobin.Execute(&text, s.hosts()); err != nil {
+	if err := roundRobin.Execute(&text, r.hosts()); err != nil {
 		return err
 	}
-	if s.plain, err = envoy.Start(ctx, envoy.Options{Bootstrap: text.Bytes(), Workers: 1}); err != nil {
-		return err
-	}
-	return nil
+	r.RoundRobin, err = r.startEnvoy(ctx, text.Bytes())
+	return err
 }
 
-// startPods starts two fast servers and two slow ones.
-func (s *stack) startPods() error {
-	for _, gpu := range []string{"h100-8b", "h100-8b", "a10g-8b", "a10g-8b"} {
-		e, err := engine.Preset(gpu)
-		if err != nil {
-			return err
-		}
-		p, err := simpod.Start(simpod.Config{Addr: "127.0.0.1:0", Model: model, Engine: e, StreamInterval: 10})
-		if err != nil {
-			return err
-		}
-		s.pods = append(s.pods, p)
+func (r *Rig) startEnvoy(ctx context.Context, bootstrap []byte) (listen string, err error) {
+	e, err := envoy.Start(ctx, envoy.Options{Bootstrap: bootstrap, Workers: 1})
+	if err != nil {
+		return "", err
 	}
-	return nil
+	r.envoys = append(r.envoys, e)
+	return e.Listen, nil
 }
 
 // host is a pod as the two configurations name it.
 type host struct{ Name, Address, Port string }
 
-func (s *stack) hosts() (list []host) {
-	for i, p := range s.pods {
+func (r *Rig) hosts() (list []host) {
+	for i, p := range r.Pods {
 		address, port, _ := strings.Cut(p.Addr, ":")
 		list = append(list, host{fmt.Sprintf("pod-%d", i), address, port})
 	}
@@ -119,6 +130,12 @@ pools:
     static:
 {{- range .Hosts}}
     - {name: {{.Name}}, address: {{.Address}}, port: "{{.Port}}"}
+{{- end}}
+{{- if .Profile}}
+  profile: {{.Profile}}
+{{- end}}
+{{- if .Scrape}}
+  scrape: {interval: {{.Scrape}}}
 {{- end}}
 defaultPool: demo
 envoy: {listen: "{{.Listen}}", admin: "127.0.0.1:0"}
@@ -167,15 +184,19 @@ static_resources:
 {{- end}}
 `))
 
-func (s *stack) writeConfig(path, listen string) error {
+func (r *Rig) writeConfig(path string, o Options) error {
 	ports, err := freePorts(3)
 	if err != nil {
 		return err
 	}
-	s.admin = ports[2]
+	r.Admin = ports[2]
+	if o.Listen == "" {
+		o.Listen = "127.0.0.1:0"
+	}
 	var text bytes.Buffer
 	if err := gateway.Execute(&text, map[string]any{
-		"GRPC": ports[0], "Health": ports[1], "Admin": ports[2], "Model": model, "Hosts": s.hosts(), "Listen": listen,
+		"GRPC": ports[0], "Health": ports[1], "Admin": ports[2], "Model": Model, "Hosts": r.hosts(),
+		"Listen": o.Listen, "Profile": o.Profile, "Scrape": o.Scrape,
 	}); err != nil {
 		return err
 	}
@@ -195,19 +216,19 @@ func freePorts(n int) (list []string, err error) {
 	return list, nil
 }
 
-func (s *stack) startWarmpath(ctx context.Context, binary, config string) error {
+func (r *Rig) startWarmpath(ctx context.Context, binary, config string) error {
 	var log bytes.Buffer
-	s.child = exec.CommandContext(ctx, binary, "serve", "--config", config)
-	s.child.Stdout, s.child.Stderr = &log, &log
-	s.child.Cancel = func() error { return s.child.Process.Signal(syscall.SIGTERM) }
-	s.child.WaitDelay = 10 * time.Second
-	if err := s.child.Start(); err != nil {
+	r.child = exec.CommandContext(ctx, binary, "serve", "--config", config)
+	r.child.Stdout, r.child.Stderr = &log, &log
+	r.child.Cancel = func() error { return r.child.Process.Signal(syscall.SIGTERM) }
+	r.child.WaitDelay = 10 * time.Second
+	if err := r.child.Start(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	err := poll(ctx, func() bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.admin+"/healthz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.Admin+"/healthz", nil)
 		if err != nil {
 			return false
 		}
@@ -219,18 +240,18 @@ func (s *stack) startWarmpath(ctx context.Context, binary, config string) error 
 		return resp.StatusCode == http.StatusOK
 	})
 	if err != nil {
-		s.stopWarmpath() // the log may be read only when nobody writes it
+		r.stopWarmpath() // the log may be read only when nobody writes it
 		return fmt.Errorf("warmpath did not become ready: %w\n%s", err, log.Bytes())
 	}
 	return nil
 }
 
-func (s *stack) stopWarmpath() {
-	if s.child != nil && s.child.Process != nil {
-		s.child.Process.Signal(syscall.SIGTERM)
-		s.child.Wait()
+func (r *Rig) stopWarmpath() {
+	if r.child != nil && r.child.Process != nil {
+		r.child.Process.Signal(syscall.SIGTERM)
+		r.child.Wait()
 	}
-	s.child = nil
+	r.child = nil
 }
 
 // poll tries until it works.
@@ -256,27 +277,28 @@ func output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return text, err
 }
 
-func (s *stack) resetCaches() {
-	for _, p := range s.pods {
+// ResetCaches makes the pods forget all prompts.
+func (r *Rig) ResetCaches() {
+	for _, p := range r.Pods {
 		p.ResetCache()
 	}
 }
 
-// served counts the first tokens of each pod.
-func (s *stack) served() (n []int) {
-	for _, p := range s.pods {
+// Served counts the first tokens of each pod.
+func (r *Rig) Served() (n []int) {
+	for _, p := range r.Pods {
 		n = append(n, p.FirstTokens())
 	}
 	return n
 }
 
-// settle waits until no pod works any more.
-func (s *stack) settle(ctx context.Context) error {
+// Settle waits until no pod works any more, a minute at most.
+func (r *Rig) Settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return poll(ctx, func() bool {
-		for _, p := range s.pods {
-			if r := p.Report(); r.Running+r.Waiting > 0 {
+		for _, p := range r.Pods {
+			if rep := p.Report(); rep.Running+rep.Waiting > 0 {
 				return false
 			}
 		}
@@ -284,17 +306,16 @@ func (s *stack) settle(ctx context.Context) error {
 	})
 }
 
-func (s *stack) close() {
-	for _, e := range []*envoy.Process{s.smart, s.plain} {
-		if e != nil {
-			e.Stop()
-		}
+// Close ends all.
+func (r *Rig) Close() {
+	for _, e := range r.envoys {
+		e.Stop()
 	}
-	s.stopWarmpath()
-	for _, p := range s.pods {
+	r.stopWarmpath()
+	for _, p := range r.Pods {
 		p.Close()
 	}
-	if s.dir != "" {
-		os.RemoveAll(s.dir)
+	if r.dir != "" {
+		os.RemoveAll(r.dir)
 	}
 }
