@@ -73,8 +73,7 @@ func (p *bufferPool) Get(length int) *[]byte {
 }
 
 func (p *bufferPool) Put(b *[]byte) {
-	tier := bits.Len(uint(cap(*b))) - 1
-	if tier >= minTier && tier <= maxTier && cap(*b) == 1<<tier {
+	if tier := bits.Len(uint(cap(*b))) - 1; tier >= minTier && tier <= maxTier {
 		p.tiers[tier-minTier].Put(b)
 	}
 }

@@ -111,6 +111,12 @@ func TestStream(t *testing.T) {
 			s(reqBody(chat, false)),
 			s(reqTrailers(), "headers endpoint="+podA+","+podB+" clear warmpath/pick:"+podA+","+podB+" warmpath/request-trailers:true envoy.lb/pool:m", "body echo 60", "trailers"),
 		}},
+		{name: "duplex: nothing comes after trailers", mode: duplex, body: chat, steps: []step{
+			s(reqHeaders(false)),
+			s(reqBody(chat, false)),
+			s(reqTrailers(), "headers endpoint="+podA+","+podB+" clear warmpath/pick:"+podA+","+podB+" warmpath/request-trailers:true envoy.lb/pool:m", "body echo 60", "trailers"),
+			s(reqBody("", true)),
+		}},
 		{name: "duplex: trailers without a body", mode: duplex, steps: []step{
 			s(reqHeaders(false)),
 			s(reqTrailers(), "headers endpoint="+podA+","+podB+" clear warmpath/pick:"+podA+","+podB+" warmpath/request-trailers:true envoy.lb/pool:m", "trailers"),
