@@ -67,6 +67,7 @@ type flight struct {
 	res    *podstate.Reservation
 	mirror []*podstate.Reservation // what other routers know of it
 	seen   bool                    // routers see its first token
+	whole  bool                    // its answer comes in one piece
 	text   []Segment
 }
 
@@ -190,7 +191,8 @@ func (c *cluster) arrive(i int) {
 	router := c.rng.IntN(len(c.routers))
 	guess := math.Exp(c.sc.TokenError * c.rng.NormFloat64())
 	r := c.routers[router]
-	res := r.place(c.now, q, guess)
+	whole := c.rng.Float64() < c.sc.Whole
+	res := r.place(c.now, q, guess, whole)
 	if res == nil {
 		c.over(i)
 		return
@@ -198,7 +200,8 @@ func (c *cluster) arrive(i int) {
 	f := c.flight()
 	f.Prompt, f.Output, f.Adapter, f.Data = rec.Prompt, q.Output, q.Adapter, f
 	f.index, f.router, f.res, f.mirror = i, router, res, nil
-	f.seen = c.rng.Float64() >= c.sc.Blind
+	f.seen = c.rng.Float64() >= c.sc.Blind && !whole
+	f.whole = whole
 	f.text = append(append(f.text[:0], q.Prompt...), Segment{q.Reply, q.Output})
 	if !c.dispatch(f, r, res) {
 		res.Release(clock(c.now))
@@ -290,6 +293,10 @@ func (c *cluster) stepEnded(n, generation int) {
 		case engine.Finished:
 			rec.Total = c.now - rec.At
 			delete(p.flights, f)
+			if f.whole {
+				f.res.FirstToken(clock(c.now))
+			}
+			f.res.Succeeded(clock(c.now))
 			c.land(f, true)
 		}
 	}
@@ -332,7 +339,7 @@ func (c *cluster) share(f *flight, tokens, cached int) {
 	c.later(func() {
 		for i, r := range c.routers {
 			if i != f.router {
-				f.mirror[i] = r.mirror(at, &c.load[f.index], pod, tokens, cached)
+				f.mirror[i] = r.mirror(at, &c.load[f.index], pod, tokens, cached, f.whole)
 			}
 		}
 	})

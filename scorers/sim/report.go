@@ -53,14 +53,14 @@ func (r *result) table(w io.Writer, k int) error {
 		}
 		fmt.Fprintf(t, "%s\t", name)
 		for _, c := range four {
-			fmt.Fprintf(t, "%s\t", number(col(c.of)))
+			fmt.Fprintf(t, "%s\t", digits(col(c.of)))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f%%\t%.1f%%\t%.1f%%\t%.0f\t%.0f\t%s\t%d/%d\t\n",
-			number(col(func(m *Measures) float64 { return m.Total.P50 })), number(col(func(m *Measures) float64 { return m.Total.P99 })),
-			number(col(func(m *Measures) float64 { return m.TPOT.P50 })), number(col(func(m *Measures) float64 { return m.TPOT.P99 })),
+			digits(col(func(m *Measures) float64 { return m.Total.P50 })), digits(col(func(m *Measures) float64 { return m.Total.P99 })),
+			digits(col(func(m *Measures) float64 { return m.TPOT.P50 })), digits(col(func(m *Measures) float64 { return m.TPOT.P99 })),
 			100*col(func(m *Measures) float64 { return m.Hit }), 100*col(func(m *Measures) float64 { return m.Failed }),
 			100*col(func(m *Measures) float64 { return m.Unfinished }), col(func(m *Measures) float64 { return m.Throughput }),
-			col(func(m *Measures) float64 { return float64(m.Preemptions) }), number(worst), fallen[p], r.seeds)
+			col(func(m *Measures) float64 { return float64(m.Preemptions) }), digits(worst), fallen[p], r.seeds)
 	}
 	if err := t.Flush(); err != nil || len(r.policies) < 2 {
 		return err
@@ -85,15 +85,15 @@ func multiple(r Ratio) string {
 	return fmt.Sprintf("%s%.2f [%.2f, %.2f]", sign, r.Value, r.Low, r.High)
 }
 
-// number prints seconds with three digits.
-func number(x float64) string {
+// digits prints seconds with three digits.
+func digits(x float64) string {
 	if x == 0 || x >= 100 {
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(x, 'g', 3, 64)
 }
 
-var csvHead = []string{"scenario", "load", "policy", "seed", "requests", "ttft_p50", "ttft_mean", "ttft_p95", "ttft_p99",
+var csvHead = []string{"scenario", "scrape", "routers", "load", "policy", "seed", "requests", "ttft_p50", "ttft_mean", "ttft_p95", "ttft_p99",
 	"total_p50", "total_mean", "total_p95", "total_p99", "tpot_p50", "tpot_mean", "tpot_p95", "tpot_p99",
 	"hit", "failed", "unfinished", "tokens_per_second", "preemptions", "adapter_loads"}
 
@@ -102,7 +102,7 @@ func (r *result) csv(w *csv.Writer) error {
 		for p, name := range r.policies {
 			for i := range r.seeds {
 				m := &r.runs[k][p][i]
-				row := []string{r.scenario.Name, ftoa(scale), name, strconv.FormatUint(r.first+uint64(i), 10), strconv.Itoa(m.Requests)}
+				row := []string{r.scenario.Name, r.scenario.Scrape.String(), strconv.Itoa(max(1, r.scenario.Routers)), ftoa(scale), name, strconv.FormatUint(r.first+uint64(i), 10), strconv.Itoa(m.Requests)}
 				for _, s := range []Spread{m.TTFT, m.Total, m.TPOT} {
 					row = append(row, ftoa(s.P50), ftoa(s.Mean), ftoa(s.P95), ftoa(s.P99))
 				}
@@ -117,3 +117,30 @@ func (r *result) csv(w *csv.Writer) error {
 }
 
 func ftoa(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
+
+// sweepTable compares settings of one scenario, if there are several: mean and
+// p99 of the time to first token at the first density.
+func sweepTable(w io.Writer, done []*result) error {
+	if len(done) < 2 {
+		return nil
+	}
+	fmt.Fprintf(w, "%s, load ×%g: mean and p99 of the seconds to first token\n", done[0].scenario.Name, done[0].scales[0])
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "policy\t")
+	for _, r := range done {
+		fmt.Fprintf(t, "%v, %d router(s)\t", r.scenario.Scrape, max(1, r.scenario.Routers))
+	}
+	fmt.Fprintln(t)
+	for p, name := range done[0].policies {
+		fmt.Fprintf(t, "%s\t", name)
+		for _, r := range done {
+			fmt.Fprintf(t, "%s  %s\t", digits(r.ttft(0, p, 1)), digits(r.ttft(0, p, 3)))
+		}
+		fmt.Fprintln(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}

@@ -131,6 +131,11 @@ func TestCommand(t *testing.T) {
 	if n := bytes.Count(plot, []byte("<polyline")); n != 6 || bytes.Contains(plot, []byte("NaN")) {
 		t.Errorf("%d lines, want two for each policy, and no NaN", n)
 	}
+	text, err = main(t, "--scenario", "H", "--trace", "H="+trace, "--policy", "hyperpod,round-robin", "--seeds", "1",
+		"--scrape", "50ms,5s", "--routers", "1,4", "--whole", "0.3", "--blind", "0.5")
+	if sweep := "policy 50ms, 1 router(s) 50ms, 4 router(s) 5s, 1 router(s) 5s, 4 router(s)"; err != nil || !strings.Contains(strings.Join(strings.Fields(text), " "), sweep) {
+		t.Errorf("a sweep gives %v and lacks %q:\n%s", err, sweep, text)
+	}
 	if text, err := main(t, "--list"); err != nil || !strings.Contains(text, "D1 ") || !strings.Contains(text, "U1 ") {
 		t.Errorf("list: %v\n%s", err, text)
 	}
@@ -149,6 +154,8 @@ func TestMisuseIsNamed(t *testing.T) {
 		{[]string{"--fleet", "z80=1"}, "z80"},
 		{[]string{"--trace", "file"}, "SCENARIO=FILE"},
 		{[]string{"--scenario", "A", "--trace", "F=file.csv"}, `"F"`},
+		{[]string{"--scrape", "1us"}, `"1us"`},
+		{[]string{"--routers", "0"}, `"0"`},
 		{[]string{"--seeds", "0"}, "at least 1"},
 		{[]string{"A"}, `"A"`},
 	} {

@@ -61,7 +61,7 @@ func newRouter(sc *Scenario, policy Policy, rng *rand.Rand) *router {
 
 // place picks a pod and charges it. guess is by how much the router's idea of
 // the length of prompts is wrong.
-func (r *router) place(now time.Duration, q *Request, guess float64) *podstate.Reservation {
+func (r *router) place(now time.Duration, q *Request, guess float64, whole bool) *podstate.Reservation {
 	tokens := q.Tokens()
 	r.blocks = routerBlocks(r.blocks[:0], q.Prompt, prefix.Seed("", q.Adapter, ""))
 	r.cached = r.index.Match(r.blocks, r.cached)
@@ -74,7 +74,7 @@ func (r *router) place(now time.Duration, q *Request, guess float64) *podstate.R
 	if len(r.blocks) > 0 {
 		key = r.blocks[min(len(r.blocks), keyTokens*tokenBytes/int(layout[0].Bytes))-1].Hash
 	}
-	r.ask = podstate.Ask{Now: clock(now), Tokens: estimate, Output: assumedOutput, Cached: r.cached, Adapter: q.Adapter}
+	r.ask = podstate.Ask{Now: clock(now), Tokens: estimate, Output: assumedOutput, Whole: whole, Cached: r.cached, Adapter: q.Adapter}
 	r.req = scorers.Request{Tokens: estimate, Output: assumedOutput, Adapter: q.Adapter, Key: key, Seed: seed}
 	res, err := r.table.PickAndReserve(&r.ask, func(c []podstate.Candidate) (int, int) { return r.policy.Choose(&r.req, c) })
 	if err != nil {
@@ -85,12 +85,12 @@ func (r *router) place(now time.Duration, q *Request, guess float64) *podstate.R
 }
 
 // mirror takes over what another router has placed.
-func (r *router) mirror(at time.Duration, q *Request, pod int, tokens, cached int) *podstate.Reservation {
+func (r *router) mirror(at time.Duration, q *Request, pod int, tokens, cached int, whole bool) *podstate.Reservation {
 	slot := r.pods[pod].Slot
 	r.blocks = routerBlocks(r.blocks[:0], q.Prompt, prefix.Seed("", q.Adapter, ""))
 	r.cached = append(r.cached[:0], make([]int32, slot+1)...)
 	r.cached[slot] = int32(cached)
-	r.ask = podstate.Ask{Now: clock(at), Tokens: tokens, Output: assumedOutput, Cached: r.cached, Adapter: q.Adapter}
+	r.ask = podstate.Ask{Now: clock(at), Tokens: tokens, Output: assumedOutput, Whole: whole, Cached: r.cached, Adapter: q.Adapter}
 	res, err := r.table.PickAndReserve(&r.ask, func(c []podstate.Candidate) (int, int) {
 		for i := range c {
 			if c[i].Pod.Slot == slot {

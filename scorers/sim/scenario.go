@@ -29,6 +29,7 @@ type Scenario struct {
 	Labels     bool          // pods carry a label with the name of their GPU
 	TokenError float64       // standard deviation of the logarithm of how wrong the router's count of prompt tokens is
 	Blind      float64       // share of requests whose first token the router does not see
+	Whole      float64       // share of requests whose answer comes in one piece
 	Patience   time.Duration // after which a client without a first token gives up; 0: never
 	Failures   []Failure
 }
