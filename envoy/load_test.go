@@ -55,8 +55,8 @@ func TestTwoThousandStreams(t *testing.T) {
 			t.Errorf("%d requests in flight, want %d", n, streams)
 		}
 		for _, p := range pods {
-			if n := p.hits.Load(); n < streams/len4(pods)*9/10 || n > streams/len4(pods)*11/10 {
-				t.Errorf("pod %s has %d of %d requests; equal pods should share them", p.name, n, streams)
+			if share := streams / len(pods); int(p.hits.Load()) < share*9/10 || int(p.hits.Load()) > share*11/10 {
+				t.Errorf("pod %s has %d of %d requests; equal pods should share them", p.name, p.hits.Load(), streams)
 			}
 		}
 		close(end)
@@ -66,5 +66,3 @@ func TestTwoThousandStreams(t *testing.T) {
 		}
 	})
 }
-
-func len4(pods []*pod) int64 { return int64(len(pods)) }
