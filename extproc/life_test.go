@@ -224,8 +224,8 @@ func TestWhatResponsesTeach(t *testing.T) {
 		if pod(g, podA).Charge.Ahead == 0 {
 			t.Error("headers or a comment were taken for the first token")
 		}
-		d.send(respBody("data: 1\n\n", false))
-		d.expect("response-body echo 9")
+		d.send(respBody("data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n", false))
+		d.expect("response-body echo 48")
 		if n := pod(g, podA).Charge.Ahead; n != 0 {
 			t.Errorf("%v tokens ahead after the first token, want 0", n)
 		}

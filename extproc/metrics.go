@@ -1,9 +1,12 @@
 package extproc
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warmpath/warmpath/podstate"
 )
 
 // metrics of the server. The label pool is a name from the configuration, or
@@ -25,9 +28,12 @@ type poolMetrics struct {
 	responses [6]prometheus.Counter // by the first digit of the status
 	prompt    prometheus.Counter
 	hit       prometheus.Counter
+
+	firstToken prometheus.Observer
+	broken     prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, pools []Pool) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, pools []Pool, observers []*observer) (*metrics, error) {
 	m := &metrics{
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "warmpath_extproc_streams",
@@ -55,6 +61,15 @@ func newMetrics(reg prometheus.Registerer, pools []Pool) (*metrics, error) {
 		Name: "warmpath_extproc_prefix_hit_tokens_total",
 		Help: "Prompt tokens expected in the prefix cache of the picked pod, estimated.",
 	}, []string{"pool"})
+	firstToken := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "warmpath_extproc_first_token_seconds",
+		Help:    "Time from the decision to the first token, of streams of which it was seen.",
+		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+	}, []string{"pool"})
+	broken := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmpath_extproc_broken_responses_total",
+		Help: "Responses that had status 200 and told of an error.",
+	}, []string{"pool"})
 
 	for i := range len(pools) + 1 {
 		var p poolMetrics
@@ -62,6 +77,8 @@ func newMetrics(reg prometheus.Registerer, pools []Pool) (*metrics, error) {
 			p.name = pools[i].Name
 			p.prompt = prompt.WithLabelValues(p.name)
 			p.hit = hit.WithLabelValues(p.name)
+			p.firstToken = firstToken.WithLabelValues(p.name)
+			p.broken = broken.WithLabelValues(p.name)
 		}
 		p.picked = m.decisions.WithLabelValues(p.name, string(picked))
 		for class := range p.responses {
@@ -69,7 +86,8 @@ func newMetrics(reg prometheus.Registerer, pools []Pool) (*metrics, error) {
 		}
 		m.pools = append(m.pools, p)
 	}
-	for _, c := range []prometheus.Collector{m.streams, m.decision, m.decisions, m.responses, prompt, hit, newInflight(pools)} {
+	for _, c := range []prometheus.Collector{m.streams, m.decision, m.decisions, m.responses, prompt, hit,
+		firstToken, broken, newInflight(pools), newTold(pools, observers)} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -123,11 +141,47 @@ func (c *inflight) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
 func (c *inflight) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range c.pools {
 		for _, cand := range p.Table.Snapshot(time.Now()) {
-			pod := cand.Pod.Spec.Name
-			if pod == "" {
-				pod = cand.Pod.Addr
-			}
-			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(cand.Charge.Requests), p.Name, pod)
+			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(cand.Charge.Requests), p.Name, podName(cand.Pod))
+		}
+	}
+}
+
+func podName(p *podstate.Pod) string { return cmp.Or(p.Spec.Name, p.Addr) }
+
+// told shows what responses have told, when the metrics are read.
+type told struct {
+	pools            []Pool
+	observers        []*observer
+	text             *prometheus.Desc
+	expected, cached *prometheus.Desc
+}
+
+func newTold(pools []Pool, observers []*observer) *told {
+	pod := []string{"pool", "pod"}
+	return &told{pools, observers,
+		prometheus.NewDesc("warmpath_extproc_bytes_per_token",
+			"Text of prompts for each of their tokens, as responses have told.", []string{"pool"}, nil),
+		prometheus.NewDesc("warmpath_extproc_cached_tokens_expected_total",
+			"Prompt tokens expected in the prefix cache of the pod, of responses that told how many were.", pod, nil),
+		prometheus.NewDesc("warmpath_extproc_cached_tokens_actual_total",
+			"Prompt tokens that those responses found there.", pod, nil),
+	}
+}
+
+func (t *told) Describe(ch chan<- *prometheus.Desc) {
+	ch <- t.text
+	ch <- t.expected
+	ch <- t.cached
+}
+
+func (t *told) Collect(ch chan<- prometheus.Metric) {
+	for i, p := range t.pools {
+		truth := &t.observers[i].truth
+		ch <- prometheus.MustNewConstMetric(t.text, prometheus.GaugeValue, truth.now().text, p.Name)
+		for _, pod := range p.Table.Pods() {
+			expected, found := truth.cachedBy(pod)
+			ch <- prometheus.MustNewConstMetric(t.expected, prometheus.CounterValue, expected, p.Name, podName(pod))
+			ch <- prometheus.MustNewConstMetric(t.cached, prometheus.CounterValue, found, p.Name, podName(pod))
 		}
 	}
 }

@@ -18,6 +18,8 @@ type Pool struct {
 	Table  *podstate.Table
 	Index  *prefix.Index
 	Policy Policy
+
+	Observe Observe
 }
 
 // Policy picks one of a pool's pods.
@@ -29,21 +31,16 @@ type Policy interface {
 	Choose(req *scorers.Request, cands []podstate.Candidate) (first, second int)
 }
 
-const (
-	// assumedOutput is how many tokens a request is expected to generate: about
-	// the mean of chat traffic. A smaller limit in the request is believed, a
-	// larger one is not: clients send the model's maximum as a habit.
-	assumedOutput = 256
-	// keyBlocks is how much of a prompt's head is its key: four blocks of 128
-	// bytes, enough to tell one system prompt from another.
-	keyBlocks = 4
-)
+// keyBlocks is how much of a prompt's head is its key: four blocks of 128 bytes,
+// enough to tell one system prompt from another.
+const keyBlocks = 4
 
 // scratch is the memory of one decision.
 type scratch struct {
 	body   openai.Request
 	blocks []prefix.Block
-	cached []int32
+	bytes  []int32 // of the prompt, that each pod is expected to have cached
+	cached []int32 // the same in tokens
 	ask    podstate.Ask
 	req    scorers.Request
 }
@@ -55,6 +52,7 @@ type decision struct {
 	destination
 	pool        int
 	reservation *podstate.Reservation
+	asked       asked
 }
 
 // question is what a decision depends on.
@@ -87,14 +85,18 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 	}
 	pool := &s.pools[target.Pool]
 
-	tokens := sc.body.Tokens(0)
+	expect := s.observers[target.Pool].truth.now()
+	tokens := sc.body.Tokens(expect.text)
+	answers := max(1, min(sc.body.N, 128))
 	output := 0
 	if q.api < openai.Embeddings && len(q.body) > 0 {
-		output = assumedOutput
+		output = int(expect.output)
+		// A smaller limit in the request is believed. A larger one is not: clients
+		// send the model's maximum as a habit.
 		if sc.body.MaxTokens > 0 {
 			output = min(output, sc.body.MaxTokens)
 		}
-		output *= max(1, min(sc.body.N, 128))
+		output *= answers
 	}
 	seed := rand.Uint64()
 	key := seed
@@ -102,13 +104,18 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 	if n := len(sc.blocks); n > 0 {
 		key = sc.blocks[min(n, keyBlocks)-1].Hash
 	}
-	sc.cached = pool.Index.Match(sc.blocks, sc.cached)
-	toTokens(sc.cached, tokens, sc.body.Prompt)
+	sc.bytes = pool.Index.Match(sc.blocks, sc.bytes)
+	sc.cached = expect.cached(sc.cached, sc.bytes, tokens, sc.body.Prompt)
 
 	sc.ask = podstate.Ask{Now: now, Tokens: tokens, Output: output, Whole: !sc.body.Stream, Cached: sc.cached, Adapter: target.Adapter}
 	sc.req = scorers.Request{Tokens: tokens, Output: output, Adapter: target.Adapter, Key: key, Subset: q.subset, Seed: seed}
+	engine := ""
 	r, err := pool.Table.PickAndReserve(&sc.ask, func(cands []podstate.Candidate) (int, int) {
-		return pool.Policy.Choose(&sc.req, cands)
+		first, second := pool.Policy.Choose(&sc.req, cands)
+		if first >= 0 {
+			engine = cands[first].Stats.Engine
+		}
+		return first, second
 	})
 	if err != nil {
 		if sc.req.Refusal == scorers.RefusalSubset {
@@ -126,6 +133,10 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 		d.value += "," + second.Addr
 	}
 	s.metrics.tokens(target.Pool, tokens, r.Cached())
+	d.asked = asked{at: now, stream: sc.body.Stream, answers: answers * max(1, sc.body.Prompts), engine: engine, pod: pod}
+	if q.whole {
+		d.asked.measure(&sc.body, sc.bytes, pod.Slot)
+	}
 	return d, nil
 }
 
@@ -143,17 +154,4 @@ func quoted(s string) string {
 		s = s[:limit] + "…"
 	}
 	return "\"" + s + "\""
-}
-
-// toTokens turns bytes of the prompt into tokens, by the average of this prompt.
-func toTokens(cached []int32, tokens int, prompt []openai.Span) {
-	var bytes int64
-	for _, p := range prompt {
-		bytes += int64(p.End - p.Start)
-	}
-	for i, n := range cached {
-		if n > 0 {
-			cached[i] = int32(int64(n) * int64(tokens) / bytes)
-		}
-	}
 }

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"slices"
+	"strconv"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -34,7 +35,9 @@ func plainReply(k kind) reply { return reply{head: plain[k]} }
 type destination struct {
 	value    string // "ip:port" or "ip:port,ip:port", the best first
 	pool     string
-	trailers bool // the request has trailers
+	trailers bool   // the request has trailers
+	tap      uint64 // the number under which a tap finds the request; 0: none is wanted
+	replica  string // where a tap is wanted
 	upgrade  bool
 }
 
@@ -100,9 +103,23 @@ func (s *Server) metadata(d *destination) []byte {
 	}
 	own := pick
 	if d.trailers {
-		own = slices.Concat(pick, entry("request-trailers", text("true")))
+		own = slices.Concat(own, entry("request-trailers", text("true")))
+	}
+	if d.tap != 0 {
+		own = slices.Concat(own, entry(tapKey, text(strconv.FormatUint(d.tap, 16))), entry(replicaKey, text(d.replica)))
 	}
 	return field(8, entry(ownSpace, object(own)), entry(lbSpace, object(lb)))
+}
+
+// overrideReply answers response headers and asks for the body in another mode.
+// Trailers must be asked for again, else Envoy 1.37 and 1.38 end the stream
+// early.
+func overrideReply(request, response bodyMode) reply {
+	return reply{head: slices.Concat(plain[responseHeaders], field(9, // ProcessingMode
+		varint(2, uint64(filter.ProcessingMode_SEND)),   // response headers
+		varint(3, uint64(request)),                      // request body
+		varint(4, uint64(response)),                     // response body
+		varint(6, uint64(filter.ProcessingMode_SEND))))} // response trailers
 }
 
 // responseNumber is the number of the member of ProcessingResponse that answers

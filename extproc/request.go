@@ -138,7 +138,8 @@ func (st *stream) decide(k kind) {
 		st.refuse(r)
 		return
 	}
-	st.reserve, st.phase = d.reservation, decided
+	st.reserve, st.phase, st.asked = d.reservation, decided, d.asked
+	st.aim(&d.destination)
 	d.trailers = st.trailers
 	d.upgrade = st.upgrade && st.config.request != modeDuplex && st.config.request != modeNone
 

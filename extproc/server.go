@@ -65,13 +65,15 @@ var healthNames = []string{"", liveness, "readiness", pb.ExternalProcessor_Servi
 type Server struct {
 	pb.UnimplementedExternalProcessorServer
 
-	cfg      Config
-	fallback protocol
-	router   *route.Router
-	pools    []Pool
-	metrics  *metrics
-	log      *slog.Logger
-	buffers  mem.BufferPool
+	cfg       Config
+	fallback  protocol
+	router    *route.Router
+	pools     []Pool
+	metrics   *metrics
+	observers []*observer // by pool
+	taps      taps
+	log       *slog.Logger
+	buffers   mem.BufferPool
 
 	grpc   *grpc.Server
 	health *health.Server
@@ -96,7 +98,10 @@ func New(cfg Config, router *route.Router, pools []Pool, reg prometheus.Register
 		cut:      make(chan struct{}),
 	}
 	var err error
-	if s.metrics, err = newMetrics(reg, pools); err != nil {
+	for _, p := range pools {
+		s.observers = append(s.observers, newObserver(p.Observe, cfg.EPP))
+	}
+	if s.metrics, err = newMetrics(reg, pools, s.observers); err != nil {
 		return nil, fmt.Errorf("extproc: %w", err)
 	}
 	creds, err := cfg.TLS.credentials()

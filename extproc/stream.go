@@ -67,7 +67,23 @@ type stream struct {
 
 	// The response's direction.
 	responseBegun, responseDone bool
-	firstToken                  bool // seen
+	good                        bool // a pod has answered as it should
+	events                      bool // with a stream of events
+	passes                      bool // its body comes to us
+	firstToken                  bool // has been seen
+	succeeded, failed           bool // the pod is told to be well, or not
+	concluded                   bool // the end has been seen
+
+	// What the response is to teach; see observe.go.
+	asked   asked
+	answer  *openai.Response // what the body has told so far; nil: none of it was seen
+	advance float64          // seconds of the budget, to read the body to its end; 0: do not
+	spent   float64          // of it
+	tap     uint64           // number under which a tap finds the stream; 0: none
+
+	// Of a tap; see tap.go.
+	isTap bool
+	shown *stream // the one whose response it shows
 }
 
 // Process implements the ext_proc service.
@@ -152,7 +168,13 @@ func (st *stream) end() {
 	}
 	st.dropBody()
 	st.release()
-	st.srv.metrics.streams.Dec()
+	st.endWatch()
+	if st.shown != nil {
+		st.shown.endTap()
+	}
+	if !st.isTap {
+		st.srv.metrics.streams.Dec()
+	}
 }
 
 // closable reports whether Envoy comes to no harm if the stream ends with OK: it
@@ -214,9 +236,17 @@ func (st *stream) receive(m *message) {
 		st.subset = m.subset
 	}
 	if m.observe {
-		m.freeBody()
-		return
+		st.onTap(m)
+	} else {
+		st.handle(m)
 	}
+	if st.srv.draining() {
+		st.over = st.over || st.closable()
+	}
+}
+
+// handle deals with one message that wants an answer.
+func (st *stream) handle(m *message) {
 	switch m.kind {
 	case requestHeaders, requestBody, requestTrailers:
 		st.seen = true
@@ -233,10 +263,7 @@ func (st *stream) receive(m *message) {
 	case responseBody:
 		st.onResponseBody(m)
 	case responseTrailers:
-		st.onResponseTrailers()
-	}
-	if st.srv.draining() {
-		st.over = st.over || st.closable()
+		st.onResponseTrailers(m)
 	}
 }
 

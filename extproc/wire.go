@@ -10,6 +10,8 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/warmpath/warmpath/extproc/openai"
 )
 
 // bodyMode is how Envoy sends a body.
@@ -48,6 +50,12 @@ const (
 	ownSpace       = "warmpath"
 )
 
+// Keys of our own namespace, for the tap filter of warmpath's bootstrap.
+const (
+	tapKey     = "tap"     // a number in hexadecimal: the response is wanted
+	replicaKey = "replica" // host:port of the process that wants it
+)
+
 // message is what a stream needs of one ProcessingRequest. It is read straight
 // from the wire: a request has some twenty headers of which five matter, and its
 // body must not be copied.
@@ -64,8 +72,11 @@ type message struct {
 	// From metadata_context and attributes, which may come with any message.
 	subset   []string // pods that the gateway allows; meaningful if hasSubset
 	hasSub   bool
-	served   string // ip:port of the pod that answered
-	attempts int    // times that Envoy has tried pods for this request
+	served   string       // ip:port of the pod that answered
+	attempts int          // times that Envoy has tried pods for this request
+	tap      uint64       // the number under which a tap finds the request; 0: none
+	usage    openai.Usage // that Envoy has read in the response; meaningful if hasUsage
+	hasUsage bool
 }
 
 // protocol is ProtocolConfiguration.
@@ -95,6 +106,8 @@ type headers struct {
 	contentLength int64 // -1: unknown
 	upgrade       bool  // the connection turns into something that has no body
 	eventStream   bool  // content-type says so
+	json          bool  // or this
+	encoded       bool  // the body is compressed
 	subset        string
 	hasSubset     bool
 }
@@ -186,6 +199,9 @@ func (h *headers) add(b []byte) error {
 		}
 	case "content-type":
 		h.eventStream = strings.HasPrefix(string(value), "text/event-stream")
+		h.json = strings.HasPrefix(string(value), "application/json")
+	case "content-encoding":
+		h.encoded = len(value) > 0 && string(value) != "identity"
 	case "upgrade":
 		h.upgrade = true
 	case subsetKey:
@@ -195,10 +211,14 @@ func (h *headers) add(b []byte) error {
 }
 
 // unmarshalMetadata reads config.core.v3.Metadata: the subset hint of the
-// gateway, and the pod that answered.
+// gateway, the pod that answered, and what warmpath and Envoy noted themselves.
 func (m *message) unmarshalMetadata(b []byte) error {
 	return fields(b, func(k key, entry []byte, _ uint64) error {
-		if k != 1<<3|withLength { // filter_metadata
+		switch k {
+		case 1<<3 | withLength: // filter_metadata
+		case 2<<3 | withLength: // typed_filter_metadata
+			return m.unmarshalTyped(entry)
+		default:
 			return nil
 		}
 		space, value, err := mapEntry(entry)
@@ -216,12 +236,16 @@ func (m *message) unmarshalMetadata(b []byte) error {
 			})
 		case lbSpace, ownSpace:
 			return structFields(value, func(name, value []byte) error {
-				if string(name) != servedKey {
+				if string(name) != servedKey && string(name) != tapKey {
 					return nil
 				}
 				return fields(value, func(k key, text []byte, _ uint64) error {
-					if k == 3<<3|withLength { // Value.string_value
+					switch {
+					case k != 3<<3|withLength: // Value.string_value
+					case string(name) == servedKey:
 						m.served = string(text)
+					default:
+						m.tap, _ = strconv.ParseUint(string(text), 16, 64)
 					}
 					return nil
 				})
