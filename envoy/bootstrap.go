@@ -42,6 +42,8 @@ type bootstrapData struct {
 	FailOpen        bool
 	TLS             bool
 	SmallRouteLimit bool // the route's limit of a buffered body has no effect
+	Tap             bool // some pool wants to see how its streams begin
+	UsageTrailers   bool // some pool wants Envoy to read the usage
 	Listen          socketAddress
 	Admin           socketAddress
 	Pickers         []socketAddress
@@ -103,8 +105,22 @@ func newBootstrapData(cfg *configpb.GatewayConfig, target Target) (*bootstrapDat
 	if d.Admin, err = bindAddress("envoy.admin", cfg.GetEnvoy().GetAdmin(), "127.0.0.1:9901"); err != nil {
 		return nil, err
 	}
-	d.Pickers, err = pickerAddresses(target.Pickers, cfg.GetServer().GetGrpc().GetAddress())
-	return d, err
+	if d.Pickers, err = pickerAddresses(target.Pickers, cfg.GetServer().GetGrpc().GetAddress()); err != nil {
+		return nil, err
+	}
+	for _, p := range cfg.GetPools() {
+		switch p.GetObserve().GetFirstToken() {
+		case "", "auto", "tap":
+			d.Tap = true
+		}
+		if p.GetObserve().GetUsage() == "trailers" {
+			d.UsageTrailers = true
+			if minor < 40 {
+				return nil, fmt.Errorf("pool %q: observe.usage \"trailers\" needs Envoy 1.40, and this bootstrap is for %s; use auto", p.GetName(), d.Version)
+			}
+		}
+	}
+	return d, nil
 }
 
 // The Envoys that the bootstrap was tried on.

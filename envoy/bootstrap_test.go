@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,14 +20,21 @@ var bootstraps = map[string]struct {
 	cfg    *configpb.GatewayConfig
 	target Target
 }{
-	"default": {&configpb.GatewayConfig{}, Target{}},
+	"default": {&configpb.GatewayConfig{Pools: []*configpb.Pool{{Name: "a"}}}, Target{}},
+	"no-tap": {&configpb.GatewayConfig{
+		Pools: []*configpb.Pool{{Name: "a", Observe: &configpb.Observe{FirstToken: "off"}}},
+	}, Target{}},
+	"usage-trailers": {&configpb.GatewayConfig{
+		Pools: []*configpb.Pool{{Name: "a", Observe: &configpb.Observe{FirstToken: "off", Usage: "trailers"}}},
+	}, Target{}},
 	"fail-closed-tls": {&configpb.GatewayConfig{
 		Server: &configpb.Server{Grpc: &configpb.GRPC{Address: "10.1.2.3:9100", Tls: &configpb.TLS{Mode: "on"}}},
 		Envoy:  &configpb.Envoy{Listen: "[::]:80", Admin: "127.0.0.1:0", FailOpen: new(bool)},
 	}, Target{Pickers: []string{"warmpath.llm.svc:9002", "10.1.2.4:9100"}}},
-	"envoy-1.36": {&configpb.GatewayConfig{}, Target{Version: "1.36.4"}},
+	"envoy-1.36": {&configpb.GatewayConfig{Pools: []*configpb.Pool{{Name: "a"}}}, Target{Version: "1.36.4"}},
 	"duplex": {&configpb.GatewayConfig{
 		Server: &configpb.Server{Grpc: &configpb.GRPC{Address: "[::]:9002"}},
+		Pools:  []*configpb.Pool{{Name: "a", Observe: &configpb.Observe{FirstToken: "off"}}, {Name: "b"}},
 		Envoy:  &configpb.Envoy{BodyMode: "FULL_DUPLEX_STREAMED"},
 	}, Target{Version: "v1.38"}},
 }
@@ -72,7 +80,11 @@ func TestBootstrapIsAcceptedByEnvoy(t *testing.T) {
 				t.Fatal(err)
 			}
 			out, err := exec.Command(binary, "--mode", "validate", "-l", "warning", "-c", path).CombinedOutput()
-			if err != nil || strings.Contains(string(out), "[warning]") {
+			// This filter is work in progress, says Envoy.
+			complaint := slices.ContainsFunc(strings.Split(string(out), "\n"), func(line string) bool {
+				return strings.Contains(line, "[warning]") && !strings.Contains(line, "ai_protocol_manager")
+			})
+			if err != nil || complaint {
 				t.Fatalf("%s: %v\n%s", binary, err, out)
 			}
 		})
@@ -88,11 +100,13 @@ func TestBootstrapMistakes(t *testing.T) {
 	}{
 		"an Envoy that is too old": {&configpb.GatewayConfig{}, Target{Version: "1.35.2"}, []string{`"1.35.2"`, "1.36 to 1.40"}},
 		"an Envoy that is too new": {&configpb.GatewayConfig{}, Target{Version: "1.41"}, []string{`"1.41"`, "takes the bootstrap of 1.40"}},
-		"a version that is none":   {&configpb.GatewayConfig{}, Target{Version: "latest"}, []string{`"latest"`, "1.36"}},
-		"an unknown body mode":     {envoy(&configpb.Envoy{BodyMode: "STREAMED"}), Target{}, []string{`envoy.bodyMode "STREAMED"`, "BUFFERED"}},
-		"a name to listen on":      {envoy(&configpb.Envoy{Listen: "localhost:80"}), Target{}, []string{`envoy.listen "localhost:80"`, "0.0.0.0:8080"}},
-		"a port that is none":      {envoy(&configpb.Envoy{Admin: "127.0.0.1:http"}), Target{}, []string{`envoy.admin "127.0.0.1:http"`, `"http"`}},
-		"a picker without a port":  {&configpb.GatewayConfig{}, Target{Pickers: []string{"warmpath"}}, []string{`picker address "warmpath"`, "host:port"}},
+		"what an Envoy does not have": {&configpb.GatewayConfig{Pools: []*configpb.Pool{{Name: "a", Observe: &configpb.Observe{Usage: "trailers"}}}},
+			Target{Version: "1.39"}, []string{`pool "a"`, "trailers", "1.40", "1.39"}},
+		"a version that is none":  {&configpb.GatewayConfig{}, Target{Version: "latest"}, []string{`"latest"`, "1.36"}},
+		"an unknown body mode":    {envoy(&configpb.Envoy{BodyMode: "STREAMED"}), Target{}, []string{`envoy.bodyMode "STREAMED"`, "BUFFERED"}},
+		"a name to listen on":     {envoy(&configpb.Envoy{Listen: "localhost:80"}), Target{}, []string{`envoy.listen "localhost:80"`, "0.0.0.0:8080"}},
+		"a port that is none":     {envoy(&configpb.Envoy{Admin: "127.0.0.1:http"}), Target{}, []string{`envoy.admin "127.0.0.1:http"`, `"http"`}},
+		"a picker without a port": {&configpb.GatewayConfig{}, Target{Pickers: []string{"warmpath"}}, []string{`picker address "warmpath"`, "host:port"}},
 		"a picker that breaks out of its quotes": {&configpb.GatewayConfig{}, Target{Pickers: []string{"a\", port_value: 1}}}\nevil: \"x:9002"}},
 			nil},
 	} {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/warmpath/warmpath/envoy"
+	"github.com/warmpath/warmpath/extproc"
 )
 
 // childEnv makes this test binary a process that can be killed: "gateway
@@ -53,7 +54,7 @@ func serveGateway(words []string) error {
 	if err != nil {
 		return err
 	}
-	g, err := newGateway(lis, []string{"a"})
+	g, err := newGateway(lis, []string{"a"}, extproc.Observe{})
 	if err != nil {
 		return err
 	}

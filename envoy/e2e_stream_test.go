@@ -172,7 +172,7 @@ func TestEveryBodyMode(t *testing.T) {
 // onePool is a rig whose only pool takes requests without a model.
 func onePool(t *testing.T, mode string, change edits, pods ...*pod) *rig {
 	t.Helper()
-	g := startGateway(t, "127.0.0.1:0", map[string][]*pod{"a": pods})
+	g := startGateway(t, "127.0.0.1:0", map[string][]*pod{"a": pods}, extproc.Observe{})
 	t.Cleanup(g.stop)
 	bootstrap, err := envoy.Bootstrap(&configpb.GatewayConfig{
 		Envoy: &configpb.Envoy{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", BodyMode: mode},

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/warmpath/warmpath/extproc"
 )
 
 // Replicas of warmpath are replaced one after the other while clients are
@@ -17,7 +19,7 @@ func TestRollingRestart(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode string) {
 		short, long := newPod(t, "short"), newPod(t, "long")
 		pools := map[string][]*pod{"a": {short}, "b": {long}}
-		replicas := []*gateway{startGateway(t, "127.0.0.1:0", pools), startGateway(t, "127.0.0.1:0", pools)}
+		replicas := []*gateway{startGateway(t, "127.0.0.1:0", pools, extproc.Observe{}), startGateway(t, "127.0.0.1:0", pools, extproc.Observe{})}
 		t.Cleanup(func() {
 			for _, g := range replicas {
 				g.stop()
@@ -75,7 +77,7 @@ func TestRollingRestart(t *testing.T) {
 			if n := old.inflight(); n != 0 {
 				t.Errorf("replica %d ended with %d requests in flight", i, n)
 			}
-			replicas[i] = startGateway(t, old.addr, pools)
+			replicas[i] = startGateway(t, old.addr, pools, extproc.Observe{})
 			healthy := "cluster.warmpath.membership_healthy"
 			waitFor(t, "Envoy to see the new replica", func() bool { return r.stat(t, healthy) == 2 })
 		}

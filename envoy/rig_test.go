@@ -42,18 +42,19 @@ type gateway struct {
 	tables map[string]*podstate.Table
 	eds    *envoy.EDS
 	orders map[string]*order
+	reg    *prometheus.Registry
 	stop   context.CancelFunc // begins the graceful end
 	ended  chan error
 }
 
 // startGateway serves at addr, which may have port 0.
-func startGateway(t testing.TB, addr string, pools map[string][]*pod) *gateway {
+func startGateway(t testing.TB, addr string, pools map[string][]*pod, observe extproc.Observe) *gateway {
 	t.Helper()
 	lis, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := newGateway(lis, slices.Sorted(maps.Keys(pools)))
+	g, err := newGateway(lis, slices.Sorted(maps.Keys(pools)), observe)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +64,12 @@ func startGateway(t testing.TB, addr string, pools map[string][]*pod) *gateway {
 	return g
 }
 
-func newGateway(lis net.Listener, names []string) (*gateway, error) {
+func newGateway(lis net.Listener, names []string, observe extproc.Observe) (*gateway, error) {
 	g := &gateway{
 		addr:   lis.Addr().String(),
 		tables: map[string]*podstate.Table{},
 		orders: map[string]*order{},
+		reg:    prometheus.NewRegistry(),
 		ended:  make(chan error, 1),
 	}
 	var cfgs []*configpb.Pool
@@ -80,14 +82,16 @@ func newGateway(lis net.Listener, names []string) (*gateway, error) {
 		g.tables[name] = podstate.NewTable()
 		g.orders[name] = &order{otherwise: profile}
 		cfgs = append(cfgs, &configpb.Pool{Name: name, Models: []string{"model-" + name}})
-		pools = append(pools, extproc.Pool{Name: name, Table: g.tables[name], Index: prefix.NewIndex(1 << 20), Policy: g.orders[name]})
+		pools = append(pools, extproc.Pool{
+			Name: name, Table: g.tables[name], Index: prefix.NewIndex(1 << 20), Policy: g.orders[name], Observe: observe,
+		})
 	}
 	router, err := route.New(cfgs, names[0])
 	if err != nil {
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	server, err := extproc.New(extproc.Config{DrainDelay: 2 * time.Second}, router, pools, prometheus.NewRegistry(), log)
+	server, err := extproc.New(extproc.Config{DrainDelay: 2 * time.Second}, router, pools, g.reg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +175,7 @@ type rig struct {
 type settings struct {
 	mode       string
 	failClosed bool
+	observe    extproc.Observe
 	pools      map[string][]*pod // the default one is a
 	pickers    []string          // of gateways that the test made itself; empty: the rig makes one
 }
@@ -181,12 +186,13 @@ func newRig(t testing.TB, s settings) *rig {
 	t.Helper()
 	r := &rig{}
 	if s.pickers == nil {
-		r.gateway = startGateway(t, "127.0.0.1:0", s.pools)
+		r.gateway = startGateway(t, "127.0.0.1:0", s.pools, s.observe)
 		t.Cleanup(r.gateway.stop)
 		s.pickers = []string{r.addr}
 	}
 	failOpen := !s.failClosed
 	bootstrap, err := envoy.Bootstrap(&configpb.GatewayConfig{
+		Pools: []*configpb.Pool{{Name: "a", Observe: &configpb.Observe{FirstToken: s.observe.FirstToken, Usage: s.observe.Usage}}},
 		Envoy: &configpb.Envoy{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", BodyMode: s.mode, FailOpen: &failOpen},
 	}, envoy.Target{Version: version(t), Pickers: s.pickers})
 	if err != nil {
