@@ -70,7 +70,10 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 			return nil, fmt.Errorf("pool %q: %w", c.Name, err)
 		}
 		p.pools = append(p.pools, pool)
-		picked = append(picked, extproc.Pool{Name: c.Name, Table: pool.table, Index: pool.index, Policy: pool.profile})
+		picked = append(picked, extproc.Pool{
+			Name: c.Name, Table: pool.table, Index: pool.index, Policy: pool.profile,
+			Observe: extproc.Observe{FirstToken: c.Observe.FirstToken, Usage: c.Observe.Usage, CPUBudget: c.Observe.CpuBudget},
+		})
 		shown = append(shown, admin.Pool{
 			Name: c.Name, Table: pool.table,
 			Path: pool.scrape.Path, Port: pool.scrape.Port, TLS: pool.scrape.TLS, Token: pool.scrape.Token,
