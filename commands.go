@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -77,22 +78,51 @@ func bootstrap(_ context.Context, args []string, stdout io.Writer) error {
 }
 
 // check builds everything that serve would run, so that what passes here
-// starts there.
+// starts there. It looks into an Envoy configuration in any case.
 func check(_ context.Context, args []string, stdout io.Writer) error {
 	fs := pflag.NewFlagSet("check", pflag.ContinueOnError)
 	file := configFlag(fs)
+	envoyFile := fs.String("envoy", "", "look for known traps in this configuration `FILE` of an Envoy, too")
 	if _, err := parse(fs, args, "", 0, stdout); err != nil {
 		return err
 	}
 	cfg, err := load(*file)
-	if err != nil {
+	var mistakes config.Mistakes
+	switch {
+	case errors.As(err, &mistakes):
+	case err != nil:
 		return err
+	default:
+		if _, err := build(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err != nil {
+			mistakes = config.Mistakes{{File: *file, Text: err.Error()}}
+		}
 	}
-	if _, err := build(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err != nil {
-		return config.Mistakes{{File: *file, Text: err.Error()}}
+	if *envoyFile != "" {
+		mistakes = append(mistakes, checkEnvoy(*envoyFile)...)
+	}
+	if len(mistakes) > 0 {
+		return mistakes
 	}
 	_, err = fmt.Fprintf(stdout, "%s: ok: pools %s\n", *file, strings.Join(poolNames(cfg), ", "))
+	if *envoyFile != "" && err == nil {
+		_, err = fmt.Fprintf(stdout, "%s: no known trap; envoy --mode validate looks for the rest\n", *envoyFile)
+	}
 	return err
+}
+
+func checkEnvoy(file string) (mistakes config.Mistakes) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return config.Mistakes{{File: file, Text: err.Error()}}
+	}
+	findings, err := envoy.CheckConfig(text)
+	if err != nil {
+		return config.Mistakes{{File: file, Text: err.Error()}}
+	}
+	for _, f := range findings {
+		mistakes = append(mistakes, config.Mistake{File: file, Line: f.Line, Text: f.Text})
+	}
+	return mistakes
 }
 
 func inspect(ctx context.Context, args []string, stdout io.Writer) error {

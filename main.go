@@ -29,7 +29,7 @@ Usage: warmpath COMMAND [flags]
 
   serve      --config FILE                      answer Envoy
   bootstrap  --config FILE                      print a configuration for Envoy
-  check      --config FILE                      say what is wrong with a configuration
+  check      --config FILE [--envoy FILE]       say what is wrong with a configuration
   inspect    URL                                show what is read from a pod
   sim        [flags]                            compare policies in a simulation
   version                                       print the version

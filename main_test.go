@@ -119,6 +119,32 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+func TestCheckLooksIntoEnvoysConfigurationToo(t *testing.T) {
+	const full = "proto/config/testdata/full.yaml"
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
+	var bootstrap, stdout, stderr bytes.Buffer
+	if exit := run(t.Context(), []string{"bootstrap", "--config", full}, &bootstrap, &stderr); exit != 0 {
+		t.Fatal(stderr.String())
+	}
+	// Without a message_timeout Envoy waits for 200 ms only.
+	broken := bytes.ReplaceAll(bootstrap.Bytes(), []byte("message_timeout"), []byte("max_message_timeout"))
+	for name, text := range map[string][]byte{good: bootstrap.Bytes(), bad: broken} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exit := run(t.Context(), []string{"check", "--config", full, "--envoy", good}, &stdout, &stderr); exit != 0 {
+		t.Errorf("our own bootstrap: exit code %d: %s", exit, &stderr)
+	}
+	stderr.Reset()
+	exit := run(t.Context(), []string{"check", "--config", "proto/config/testdata/no-pools.bad.yaml", "--envoy", bad}, &stdout, &stderr)
+	lines := strings.Split(stderr.String(), "\n")
+	if exit != 2 || !strings.HasPrefix(lines[0], "proto/config/testdata/no-pools.bad.yaml:2: ") || !strings.HasPrefix(lines[1], bad+":") {
+		t.Errorf("exit code %d, want 2, and a line about each file: %s", exit, &stderr)
+	}
+}
+
 func TestHelpNamesAllCommands(t *testing.T) {
 	for name := range commands() {
 		if !strings.Contains(usage, "\n  "+name+" ") {
