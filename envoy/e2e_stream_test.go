@@ -73,7 +73,7 @@ func newEditedRig(t *testing.T, mode string, cfg extproc.Config, change edits, p
 
 	bootstrap, err := envoy.Bootstrap(&configpb.GatewayConfig{
 		Envoy: &configpb.Envoy{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", BodyMode: mode},
-	}, envoy.Target{Version: version(t), Pickers: []string{g.addr}})
+	}, envoy.Target{Version: envoy.VersionAtHand(t), Pickers: []string{g.addr}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func onePool(t *testing.T, mode string, change edits, pods ...*pod) *rig {
 	t.Cleanup(g.stop)
 	bootstrap, err := envoy.Bootstrap(&configpb.GatewayConfig{
 		Envoy: &configpb.Envoy{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", BodyMode: mode},
-	}, envoy.Target{Version: version(t), Pickers: []string{g.addr}})
+	}, envoy.Target{Version: envoy.VersionAtHand(t), Pickers: []string{g.addr}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warmpath/warmpath/envoy"
 	"github.com/warmpath/warmpath/extproc"
 )
 
@@ -180,8 +181,8 @@ func TestUsageIsSeen(t *testing.T) {
 		{"stream by tap and trailers", "BUFFERED", "text/event-stream", stream, extproc.Observe{Usage: "trailers"}},
 	} {
 		t.Run(tt.name+" "+tt.mode, func(t *testing.T) {
-			if tt.observe.Usage == "trailers" && !strings.HasPrefix(version(t), "1.40") {
-				t.Logf("Envoy %s has no such filter", version(t))
+			if tt.observe.Usage == "trailers" && !strings.HasPrefix(envoy.VersionAtHand(t), "1.40") {
+				t.Logf("Envoy %s has no such filter", envoy.VersionAtHand(t))
 				return
 			}
 			p := newPod(t, "p")

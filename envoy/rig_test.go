@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -194,7 +193,7 @@ func newRig(t testing.TB, s settings) *rig {
 	bootstrap, err := envoy.Bootstrap(&configpb.GatewayConfig{
 		Pools: []*configpb.Pool{{Name: "a", Observe: &configpb.Observe{FirstToken: s.observe.FirstToken, Usage: s.observe.Usage}}},
 		Envoy: &configpb.Envoy{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", BodyMode: s.mode, FailOpen: &failOpen},
-	}, envoy.Target{Version: version(t), Pickers: s.pickers})
+	}, envoy.Target{Version: envoy.VersionAtHand(t), Pickers: s.pickers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,25 +201,6 @@ func newRig(t testing.TB, s settings) *rig {
 	r.url = "http://" + r.envoy.Listen
 	t.Cleanup(func() { r.checkIdle(t) })
 	return r
-}
-
-// version is that of the Envoy at hand.
-func version(t testing.TB) string {
-	t.Helper()
-	binary, err := envoy.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(binary, "--version").Output() // …/envoy  version: commit/1.40.0/Clean/RELEASE/BoringSSL
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, words, _ := strings.Cut(string(out), "version: ")
-	parts := strings.Split(words, "/")
-	if len(parts) < 2 {
-		t.Fatalf("%s --version says %q", binary, out)
-	}
-	return parts[1]
 }
 
 // startEnvoy runs an Envoy whose log is kept if the test fails.
