@@ -40,7 +40,7 @@ func TestWhatCountsAsAnAnswer(t *testing.T) {
 		{"comments before it", send(": keep-alive\n\ndata: {}\n\ndata: [DONE]\n\n"), ""},
 		{"a stream that is cut", send("data: {\"x\":1}\n\n"), "without [DONE]"},
 		{"a failure under status 200", send("data: {\"error\": {\"message\":\"dead\"}}\n\ndata: [DONE]\n\n"), "dead"},
-		{"an error status", func(w http.ResponseWriter) { http.Error(w, "busy", 503) }, "status 503: busy"},
+		{"an error status", func(w http.ResponseWriter) { http.Error(w, "busy", http.StatusServiceUnavailable) }, "status 503: busy"},
 	} {
 		r := Run(t.Context(), []Request{{}}, Options{URL: serve(t, tt.answer)})[0]
 		if tt.fails == "" && (r.Err != nil || r.TTFT == 0) {

@@ -34,7 +34,7 @@ var awsRows = []awsRow{
 	{scenario: Scenario{Name: "B1", About: "bursts with rare long prompts, Llama 70B", Fleet: []PodKind{{Preset: "h100-70b", Count: 4}},
 		Load: func(g *gen) []Request {
 			return g.onOff(onOff{rate: 4, peak: 24, on: 10 * time.Second, off: 30 * time.Second, duration: 400 * time.Second,
-				in: mixture{lognormal: lognormal{500, 0.8, 8000}, rare: lognormal{80_000, 0.2, 110_000}, share: 0.005}, out: lognormal{150, 0.7, 1000}})
+				in: mixture{lognormal: lognormal{500, 0.8, 8000}, rare: lognormal{80_000, 0.2, 110_000}, share: 0.004}, out: lognormal{150, 0.7, 1000}})
 		}}, p95: -94, p99: -98, throughput: 12, unfinished: 0.107},
 	{scenario: Scenario{Name: "B2", About: "milder bursts with rarer long prompts, Qwen 235B", Fleet: []PodKind{{Preset: "h100-235b", Count: 2}},
 		Load: func(g *gen) []Request {
