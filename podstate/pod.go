@@ -43,6 +43,7 @@ type Pod struct {
 	queue    queue
 	speed    podSpeed
 	busy     busy
+	batch    batch
 	util     float64 // seconds of prompts a second, moving average as of utilAt
 	utilAt   time.Time
 	lookback float64 // work.square per work.tokens of its prompts, moving average
@@ -148,7 +149,7 @@ type Candidate struct {
 	Unseen int     // requests of Charge that Stats cannot include
 	Health Health
 	Speed  Speed
-	Wait   float64 // seconds until the prompts that it has are processed, predicted
+	Wait   float64 // seconds until it can begin with one more prompt, predicted
 	Util   float64 // seconds of prompts that it was sent a second, moving average
 
 	Last     uint64 // order of its last request among all of the table; 0: none yet

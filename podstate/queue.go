@@ -167,18 +167,24 @@ func (p *Pod) measure(r *Reservation, now time.Time) {
 		return
 	}
 	p.settle()
-	q.batch.work, q.batch.seconds = w, seconds
+	if !r.full {
+		q.batch.work, q.batch.seconds = w, seconds
+	}
 }
 
 // settle learns from the last batch.
 func (p *Pod) settle() {
 	b := &p.queue.batch
-	if b.seconds > 0 && !(p.stats.Has(FieldKVUsage) && p.stats.KVUsage > 0.85) {
-		before := p.speed.now().Token
-		p.speed.learn(b.work, b.seconds)
-		p.queue.left *= p.speed.now().Token / before
+	if b.seconds > 0 {
+		p.learn(1, b.work, b.seconds)
 	}
 	b.seconds = 0
+}
+
+func (p *Pod) learn(steps float64, w work, seconds float64) {
+	before := p.speed.now().Token
+	p.speed.learn(steps, w, seconds)
+	p.queue.left *= p.speed.now().Token / before
 }
 
 // reconcile compares the queue with what a scrape says about it.

@@ -16,6 +16,7 @@ type Reservation struct {
 	sent   time.Time // immutable
 	whole  bool      // immutable
 	work   work      // immutable
+	wait   float64   // Candidate.Wait of the first pod; immutable
 
 	// Guarded by table.mu.
 	pod      *Pod
@@ -25,6 +26,8 @@ type Reservation struct {
 	failed   bool // or refused: the prompt was not processed
 	released bool
 
+	full       bool         // its pod's batch was full at its dispatch
+	begun      time.Time    // its first token, if seen
 	order      uint64       // Pod.sent at its dispatch
 	queued     bool         // it is in the pod's queue
 	prev, next *Reservation // in that queue
@@ -59,6 +62,7 @@ func (r *Reservation) Served(addr string) bool {
 	if !r.released {
 		r.endProbeLocked()
 		r.pod.queue.cancel(r, r.pod.speed.now())
+		r.pod.tick(r.sent)
 		r.pod.charge.add(r.charge, -1)
 		r.pod = r.table.pods[i]
 		r.failed = false
@@ -71,6 +75,11 @@ func (r *Reservation) chargeLocked(now time.Time) {
 	p := r.pod
 	p.sent++
 	r.order = p.sent
+	p.tick(now)
+	r.full = p.batch.wait(p.charge.Requests) > 0
+	p.util = p.utilization(now) + p.speed.now().of(r.work)/utilTime
+	p.utilAt = now
+	p.lookback += (r.work.square/r.work.tokens - p.lookback) * 0.1
 	p.charge.add(r.charge, 1)
 	p.queue.push(r, now, p.speed.now())
 }
@@ -129,6 +138,7 @@ func (r *Reservation) FirstToken(now time.Time) {
 	if r.whole {
 		r.pod.passed(r, now)
 	} else {
+		r.begun = now
 		r.pod.firstToken(r, now)
 	}
 }
@@ -150,6 +160,8 @@ func (r *Reservation) Release(now time.Time) {
 		r.pod.queue.cancel(r, r.pod.speed.now())
 	} else {
 		r.pod.passed(r, now)
+		r.pod.left(r, now)
 	}
+	r.pod.tick(now)
 	r.pod.charge.add(r.charge, -1)
 }

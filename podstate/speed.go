@@ -2,12 +2,13 @@ package podstate
 
 import (
 	"math"
+	"strconv"
 	"strings"
 )
 
 // Speed is how fast a pod processes prompts.
 type Speed struct {
-	Base   float64 // seconds to the first token of an empty prompt
+	Base   float64 // seconds that a step takes, however short the prompt
 	Token  float64 // seconds per uncached prompt token
 	Square float64 // seconds per square token: attention looks back at all tokens before
 }
@@ -51,12 +52,12 @@ type rate struct {
 	samples float64
 }
 
-// learn takes note that a prompt took so many seconds, by a step along the
-// gradient of the logarithm of the prediction: each coefficient moves by its
-// share in it.
-func (r *rate) learn(w work, seconds float64) {
-	token, square := r.Token*w.tokens, r.Square*w.square
-	predicted := r.Base + token + square
+// learn takes note that so much work, in so many steps, took so many seconds. It
+// goes along the gradient of the logarithm of the prediction: each coefficient
+// moves by its share in it.
+func (r *rate) learn(steps float64, w work, seconds float64) {
+	base, token, square := r.Base*steps, r.Token*w.tokens, r.Square*w.square
+	predicted := base + token + square
 	limit := surprise
 	if r.samples < 4 {
 		limit = 3
@@ -66,10 +67,10 @@ func (r *rate) learn(w work, seconds float64) {
 	r.samples++
 	e *= max(learnMin, 1/r.samples)
 
-	b, t, q := r.Base/predicted, token/predicted, square/predicted
+	b, t, q := base/predicted, token/predicted, square/predicted
 	e /= b*b + t*t + q*q
-	r.Base = bound(r.Base*math.Exp(e*b), 1e-3, 1)
 	r.Token = bound(r.Token*math.Exp(e*t), 1e-7, 1e-1)
+	r.Base = bound(r.Base*math.Exp(e*b), 10*r.Token, 600*r.Token)
 	r.Square = bound(r.Square*math.Exp(e*q), r.Token*1e-7, r.Token*1e-3)
 }
 
@@ -78,7 +79,7 @@ func bound(x, lo, hi float64) float64 { return min(hi, max(lo, x)) }
 // class is pods of one kind of hardware.
 type class struct {
 	rate
-	known bool // by labels; else it is all pods of the table without such labels
+	known bool // by a mark; else it is all pods of the table without one
 }
 
 // hardware are the labels that tell kinds of hardware apart.
@@ -94,10 +95,23 @@ func (t *Table) classLocked(labels map[string]string) *class {
 			key.WriteString(name + "=" + v + ";")
 		}
 	}
-	c := t.classes[key.String()]
+	return t.namedClassLocked(key.String(), prior)
+}
+
+// sizeLocked puts a pod that has no labels among those with as much room for KV
+// cache: what a model leaves of a GPU's memory is a mark of the GPU.
+func (t *Table) sizeLocked(p *Pod, kvTokens int) {
+	if p.speed.class == t.classes[""] && kvTokens > 0 {
+		size := int(math.Log(float64(kvTokens)) * 10)
+		p.speed.class = t.namedClassLocked("kv="+strconv.Itoa(size), p.speed.class.Speed)
+	}
+}
+
+func (t *Table) namedClassLocked(name string, first Speed) *class {
+	c := t.classes[name]
 	if c == nil {
-		c = &class{rate: rate{Speed: prior}, known: key.Len() > 0}
-		t.classes[key.String()] = c
+		c = &class{rate: rate{Speed: first}, known: name != ""}
+		t.classes[name] = c
 	}
 	return c
 }
@@ -128,10 +142,10 @@ func (p *podSpeed) now() Speed {
 	}
 }
 
-func (p *podSpeed) learn(w work, seconds float64) {
+func (p *podSpeed) learn(steps float64, w work, seconds float64) {
 	if p.own.samples == 0 {
 		p.own.Speed = p.class.Speed
 	}
-	p.own.learn(w, seconds)
-	p.class.learn(w, seconds)
+	p.own.learn(steps, w, seconds)
+	p.class.learn(steps, w, seconds)
 }

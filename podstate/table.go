@@ -111,11 +111,15 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 		p.health.rampFrom = s.At
 	}
 	s.sent = mark
-	p.stats = s
-	p.health.scraped(true, s.At)
+	t.sizeLocked(p, s.KVTokens)
+	p.batch.scraped(s)
 	if !t.watch.all() {
+		p.count(s)
 		p.reconcile(s)
 	}
+	p.busy = busy{at: p.busy.at}
+	p.stats = s
+	p.health.scraped(true, s.At)
 }
 
 // ScrapeRefused says that the pod's port was closed when it was to be scraped.
@@ -169,7 +173,7 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 		Ahead:    float64(max(1, ask.Tokens-c.Cached)),
 		Held:     float64(ask.Tokens + ask.Output),
 	}
-	r.work = newWork(ask.Tokens, c.Cached)
+	r.work, r.wait = newWork(ask.Tokens, c.Cached), c.Wait
 	r.chargeLocked(ask.Now)
 	t.picks++
 	c.Pod.last = t.picks
@@ -185,7 +189,8 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 	for _, p := range t.pods {
 		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
 			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold}
-		c.Wait = p.queue.wait(ask.Now, c.Speed, t.watch.all())
+		c.Util = p.utilization(ask.Now)
+		c.Wait = max(p.queue.wait(ask.Now, c.Speed, t.watch.all()), p.batch.wait(p.charge.Requests))
 		if !p.stats.At.IsZero() {
 			c.Age = ask.Now.Sub(p.stats.At).Seconds()
 		}
