@@ -1,16 +1,16 @@
 package scrape
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -27,21 +27,38 @@ const podsPort = "WARMPATH_SCRAPE_BENCH_PORT"
 
 func TestMain(m *testing.M) {
 	if port := os.Getenv(podsPort); port != "" {
-		text := []byte(vllmText(1)[:30<<10])
-		text = text[:strings.LastIndexByte(string(text), '\n')+1]
-		mux := http.NewServeMux()
-		mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
-			_, _ = w.Write(text)
-		})
-		fmt.Fprintln(os.Stderr, http.ListenAndServe(":"+port, mux))
+		fmt.Fprintln(os.Stderr, http.ListenAndServe(":"+port, benchPod()))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// BenchmarkFleet scrapes pods on loopback, 30 KB each, for two seconds and
-// prints what that costs. A pod is an address of its own, 127.1.0.0 and up.
+// benchPod is a vLLM with 30 KB of metrics.
+func benchPod() http.Handler {
+	all := []byte(vllmText(1)[:30<<10])
+	all = all[:bytes.LastIndexByte(all, '\n')+1]
+	var named []byte
+	for line := range bytes.Lines(all) {
+		if !bytes.HasPrefix(line, []byte("#")) && slices.ContainsFunc(vllmRows, func(r row) bool { return bytes.HasPrefix(line, []byte(r.name+"{")) }) {
+			named = append(named, line...)
+		}
+	}
+	serve := func(text []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+			_, _ = w.Write(text)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", serve(all))
+	mux.Handle("GET /metrics/", serve(named))
+	mux.Handle("GET /load", serve([]byte(`{"server_load":3}`)))
+	return mux
+}
+
+// BenchmarkFleet scrapes pods on loopback for two seconds and prints what that
+// costs. A pod is an address of its own, 127.1.0.1 and up. "all" reads 30 KB;
+// "named" reads the wanted series and, with a second request, the load.
 func BenchmarkFleet(b *testing.B) {
 	const port = "39417"
 	pods := exec.Command(os.Args[0])
@@ -58,11 +75,16 @@ func BenchmarkFleet(b *testing.B) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	all := compile(&engine{name: "vllm", path: "/metrics", rows: vllmRows}, nil)
 	for _, fleet := range []struct {
+		kind     string
 		pods     int
 		interval time.Duration
-	}{{100, time.Second}, {100, 50 * time.Millisecond}, {1000, time.Second}} {
-		b.Run(fmt.Sprintf("pods=%d/every=%v", fleet.pods, fleet.interval), func(b *testing.B) {
+	}{
+		{"all", 100, time.Second}, {"all", 100, 50 * time.Millisecond}, {"all", 1000, time.Second},
+		{"named", 100, time.Second}, {"named", 100, 50 * time.Millisecond}, {"named", 1000, time.Second},
+	} {
+		b.Run(fmt.Sprintf("%s/pods=%d/every=%v", fleet.kind, fleet.pods, fleet.interval), func(b *testing.B) {
 			table := podstate.NewTable()
 			specs := make([]podstate.Spec, fleet.pods)
 			for i := range specs {
@@ -73,26 +95,29 @@ func BenchmarkFleet(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			s, err := New(Config{Pool: "p", Engine: "nim", Path: "/metrics", Interval: fleet.interval}, table, m, slog.New(slog.NewTextHandler(io.Discard, nil)))
+			s, err := New(Config{Pool: "p", Engine: "vllm", Interval: fleet.interval, Budget: NewBudget(0)}, table, m, slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
 			}
-			s.cfg.program = compile(&engine{name: "vllm", path: "/metrics", rows: vllmRows}, nil)
+			if fleet.kind == "all" {
+				s.cfg.program = all
+			}
 			ctx, stop := context.WithCancel(context.Background())
 			done := make(chan error)
 			go func() { done <- s.Run(ctx) }()
 			s.Set(table.Pods())
 			time.Sleep(1500 * time.Millisecond) // connections and buffers are there
-			before, ok := cpuSeconds(), okScrapes(m)
+			before, ok, read := cpuSeconds(), value(m.results.WithLabelValues("p", "ok")), value(m.bytes.WithLabelValues("p"))
 			start := time.Now()
 			for b.Loop() {
 				time.Sleep(2 * time.Second)
 			}
 			used, elapsed := cpuSeconds()-before, time.Since(start).Seconds()
-			scrapes := okScrapes(m) - ok
+			scrapes := value(m.results.WithLabelValues("p", "ok")) - ok
 			b.ReportMetric(used/elapsed, "cores")
 			b.ReportMetric(used/scrapes*1e6, "µs-cpu/scrape")
 			b.ReportMetric(scrapes/elapsed, "scrapes/s")
+			b.ReportMetric((value(m.bytes.WithLabelValues("p"))-read)/scrapes, "B/scrape")
 			b.ReportMetric(float64(runtime.NumGoroutine()), "goroutines")
 			stop()
 			if err := <-done; err != nil {
@@ -110,9 +135,9 @@ func cpuSeconds() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-func okScrapes(m *Metrics) float64 {
+func value(c prometheus.Counter) float64 {
 	var d dto.Metric
-	if err := m.results.WithLabelValues("p", "ok").Write(&d); err != nil {
+	if err := c.Write(&d); err != nil {
 		return 0
 	}
 	return d.GetCounter().GetValue()

@@ -35,8 +35,8 @@ const (
 //
 // It is an HTTP/1.1 client of its own because net/http's keeps two goroutines a
 // connection and hands every request and answer through them: with a thousand
-// pods a quarter of all CPU time, and two thousand goroutines (the numbers are
-// in the README). Answers are still read by net/http.
+// pods that is half of all CPU time (the numbers are in the README). Answers are
+// still read by net/http.
 type client struct {
 	host  string // host:port, also of the header
 	tls   *tls.Config

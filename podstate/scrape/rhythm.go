@@ -104,7 +104,19 @@ func idle(s *podstate.Stats) bool {
 	return s.Has(podstate.FieldRunning|podstate.FieldWaiting) && s.Running == 0 && s.Waiting == 0 && s.Load == 0
 }
 
-// jittered varies a pause by a tenth, so that pods do not fall into step.
-func jittered(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
+// beats is how many moments there are in a pause at which scrapes begin, and
+// beat the longest time between two such moments. A process that wakes up for
+// one pod in each millisecond finds its caches cold and looks for work in vain
+// in between; pods that share a moment cost half or a third.
+const (
+	beats = 5
+	beat  = 50 * time.Millisecond
+)
+
+// wait returns how long to wait for a pause: it is varied by a tenth, so that
+// pods do not fall into step, and ends at a moment that many pods share.
+func wait(now time.Time, pause time.Duration) time.Duration {
+	d := time.Duration(float64(pause) * (0.9 + 0.2*rand.Float64()))
+	grid := max(1, min(pause/beats, beat))
+	return max(0, d+grid/2-time.Duration(now.Add(d+grid/2).UnixNano())%grid)
 }

@@ -83,6 +83,24 @@ func TestRhythmAfterFailures(t *testing.T) {
 	}
 }
 
+func TestWaitsEndAtSharedMoments(t *testing.T) {
+	now := time.Unix(1796059400, 123456789)
+	for pause, grid := range map[time.Duration]time.Duration{
+		5 * time.Second: 50 * time.Millisecond, time.Second: 50 * time.Millisecond, 100 * time.Millisecond: 20 * time.Millisecond,
+		10 * time.Millisecond: 2 * time.Millisecond, 0: 1,
+	} {
+		for range 1000 {
+			d := wait(now, pause)
+			if d < pause*9/10-grid/2 || d > pause*11/10+grid/2 {
+				t.Fatalf("waits %v for a pause of %v", d, pause)
+			}
+			if now.Add(d).UnixNano()%int64(grid) != 0 {
+				t.Fatalf("a pause of %v ends off its grid of %v", pause, grid)
+			}
+		}
+	}
+}
+
 func TestBudgetFillsAtItsRate(t *testing.T) {
 	b, now, taken := NewBudget(10), time.Now(), 0
 	for range 100 { // ten seconds, ten tries each
@@ -113,7 +131,7 @@ func TestScraperHurriesWithinItsBudget(t *testing.T) {
 			if asked, _ := f.take("/metrics"); len(asked) < want[0] || len(asked) > want[1] {
 				t.Errorf("%d scrapes in 10 s with a budget of %v, want %v", len(asked), budget, want)
 			}
-			if every := f.stats(0).Every; every != 100*time.Millisecond && every != time.Second {
+			if every := f.stats(0).Every; every != time.Second {
 				t.Errorf("every %v", every)
 			}
 			f.stop()

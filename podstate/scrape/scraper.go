@@ -167,7 +167,7 @@ func (s *Scraper) loop(ctx context.Context, pod *podstate.Pod, offset time.Durat
 			failedSince = s.cfg.now()
 			s.log.Warn("cannot scrape pod", "pool", s.cfg.Pool, "pod", pod.Addr, "error", err)
 		}
-		timer.Reset(jittered(pause))
+		timer.Reset(wait(s.cfg.now(), pause))
 	}
 }
 
@@ -191,7 +191,7 @@ func (s *Scraper) once(ctx context.Context, t *target, pod *podstate.Pod, r *rhy
 	}
 	pause := r.next(now, stats, mark, t.floor(), t.light())
 	if stats != nil {
-		stats.Every = pause
+		stats.Every = max(pause, s.cfg.Interval) // after a pause in a hurry, no sooner stale than others
 		s.table.SetStats(pod, stats, mark)
 	}
 	return pause, nil

@@ -3,6 +3,7 @@ package scrape
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,8 +26,8 @@ func TestScraperScrapesEachPodAtItsInterval(t *testing.T) {
 			t.Errorf("%d scrapes in 10 s at an interval of 1 s", n)
 		}
 		for i := 1; i < len(times); i++ {
-			if d := times[i].Sub(times[i-1]); d < 900*time.Millisecond || d > 1100*time.Millisecond {
-				t.Errorf("%v between two scrapes, want 1 s and a tenth of jitter", d)
+			if d := times[i].Sub(times[i-1]); d < 875*time.Millisecond || d > 1125*time.Millisecond {
+				t.Errorf("%v between two scrapes, want 1 s, more or less a tenth and half a beat", d)
 			}
 		}
 		if s := f.stats(0); s.Running != 3 || !s.Has(podstate.FieldWaiting) || s.Engine != "tgi" || s.Every != time.Second {
@@ -177,6 +178,15 @@ func TestMetricsAreClean(t *testing.T) {
 	}
 	if len(families) != 5 {
 		t.Errorf("%d families, want 5", len(families))
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if !strings.Contains(string(readme), "`"+f.GetName()+"{") {
+			t.Errorf("%s is not in the README", f.GetName())
+		}
 	}
 	m.forget("p", podstate.NewTable())
 	if n := len(gather(t, reg)); n != 5 {
