@@ -32,9 +32,11 @@ type receipt struct {
 }
 
 // newPod starts a pod on a port of its own.
-func newPod(t testing.TB, name string) *pod {
+func newPod(t testing.TB, name string) *pod { return newPodAt(t, name, "127.0.0.1:0") }
+
+func newPodAt(t testing.TB, name, addr string) *pod {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	lis, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

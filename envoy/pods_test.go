@@ -25,6 +25,22 @@ func TestNewPodIsReachedAtOnce(t *testing.T) {
 	}
 }
 
+// IPv4 or IPv6: the address that warmpath names is the one under which Envoy
+// knows the pod.
+func TestPodsOfBothFamilies(t *testing.T) {
+	four, six := newPod(t, "four"), newPodAt(t, "six", "[::1]:0")
+	r := newRig(t, settings{pools: map[string][]*pod{"a": {four, six}}})
+	c := newClient(t, false)
+	for _, p := range []*pod{four, six} {
+		r.orders["a"].pods = []*pod{p}
+		for range 10 {
+			if got := r.mustTell(t, c, chat("a")); got.Pod != p.name {
+				t.Fatalf("%s was picked, %s got the request", p.name, got.Pod)
+			}
+		}
+	}
+}
+
 // A pod that is taken away gets no request any more, and finishes its last one.
 func TestRemovedPodFinishes(t *testing.T) {
 	leaving, staying := newPod(t, "leaving"), newPod(t, "staying")
