@@ -26,12 +26,18 @@ func (p *Pod) tick(now time.Time) {
 }
 
 // count learns from the pod's counters where first tokens are not seen: while
-// the pod was busy, its time went into steps of decoding and into prompts.
+// the pod was busy, its time went into steps of decoding and into prompts. Old
+// stats are those of the last time that it learned, or gave up.
 func (p *Pod) count(s *Stats) {
 	p.tick(s.At)
-	old := p.stats
+	old := p.counted
 	const need = FieldPromptTokens | FieldGenerationTokens
-	if !s.Has(need) || !old.Has(need) || s.Epoch != old.Epoch || p.busy.seconds < 0.05 {
+	if old == nil || !s.Has(need) || !old.Has(need) || s.Epoch != old.Epoch || s.At.Sub(old.At) > time.Minute {
+		p.counted, p.busy = s, busy{at: p.busy.at}
+		return
+	}
+	// Counters count a prompt at its end, so a few must fit in.
+	if p.busy.seconds < 1 || p.busy.seconds < 4*p.speed.now().of(p.mean) {
 		return
 	}
 	tokens := s.PromptTokens - old.PromptTokens
@@ -39,15 +45,26 @@ func (p *Pod) count(s *Stats) {
 		tokens -= s.PrefixHits - old.PrefixHits
 	}
 	generated := s.GenerationTokens - old.GenerationTokens
-	if tokens < 0 || generated < 0 || tokens+generated == 0 {
+	if tokens >= 0 && generated >= 0 && tokens+generated > 0 && p.mean.tokens > 0 {
+		batch := p.busy.requests / p.busy.seconds
+		if in := s.Running + s.Waiting; in > 0 && s.Has(FieldRunning|FieldWaiting) {
+			batch *= s.Running / in
+		}
+		p.learn(generated/max(1, batch), work{tokens, tokens * p.mean.square / p.mean.tokens}, p.busy.seconds)
+	}
+	p.counted, p.busy = s, busy{at: p.busy.at}
+}
+
+// lived learns from how long a request took as a whole, where there are neither
+// first tokens nor counters. How much it generated is a guess, but the guess is
+// the same for all pods, so it tells at least the slow ones from the fast ones.
+func (p *Pod) lived(r *Reservation, now time.Time) {
+	if p.counted != nil && p.counted.Has(FieldPromptTokens|FieldGenerationTokens) || r.output == 0 {
 		return
 	}
-	batch := p.busy.requests / p.busy.seconds
-	if in := s.Running + s.Waiting; in > 0 && s.Has(FieldRunning|FieldWaiting) {
-		batch *= s.Running / in
+	if took := now.Sub(r.sent).Seconds(); r.wait < took/2 {
+		p.learn(r.output, r.work, took-r.wait)
 	}
-	steps := generated / max(1, batch)
-	p.learn(steps, work{tokens, tokens * p.lookback}, p.busy.seconds)
 }
 
 const utilTime = 15.0

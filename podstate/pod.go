@@ -46,12 +46,13 @@ type Pod struct {
 	batch    batch
 	util     float64 // seconds of prompts a second, moving average as of utilAt
 	utilAt   time.Time
-	lookback float64 // work.square per work.tokens of its prompts, moving average
-	sent     uint64  // requests ever reserved; Stats.sent is its value when their scrape began
-	last     uint64  // order of its last request among all of the table; 0: none yet
-	lastCold uint64  // the same of the last one of which no pod had anything cached
-	joined   bool    // it came to a table that had pods already
-	departed bool    // no longer a member; its reservations may still be open
+	counted  *Stats
+	mean     work   // of its prompts, moving average
+	sent     uint64 // requests ever reserved; Stats.sent is its value when their scrape began
+	last     uint64 // order of its last request among all of the table; 0: none yet
+	lastCold uint64 // the same of the last one of which no pod had anything cached
+	joined   bool   // it came to a table that had pods already
+	departed bool   // no longer a member; its reservations may still be open
 }
 
 // Charge is the sum of what was sent to a pod and has not ended.

@@ -190,7 +190,7 @@ func (p *Pod) learn(steps float64, w work, seconds float64) {
 // reconcile compares the queue with what a scrape says about it.
 func (p *Pod) reconcile(st *Stats) {
 	q := &p.queue
-	if !st.Has(FieldWaiting) || q.head == nil {
+	if !st.Has(FieldWaiting) || q.head == nil || st.still(p.stats) {
 		return
 	}
 	waiting := st.Waiting
@@ -224,6 +224,12 @@ func (p *Pod) reconcile(st *Stats) {
 		least += after
 	}
 	q.left = bound(q.left, least, unstarted+after+s.of(r.work))
+}
+
+// still reports whether no step has ended between the two.
+func (s *Stats) still(old *Stats) bool {
+	return s.Waiting == old.Waiting && s.Running == old.Running &&
+		s.PromptTokens == old.PromptTokens && s.GenerationTokens == old.GenerationTokens && old.Known != 0
 }
 
 // watch tells whether the first tokens of streams are seen.

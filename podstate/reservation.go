@@ -17,6 +17,7 @@ type Reservation struct {
 	whole  bool      // immutable
 	work   work      // immutable
 	wait   float64   // Candidate.Wait of the first pod; immutable
+	output float64   // immutable
 
 	// Guarded by table.mu.
 	pod      *Pod
@@ -79,7 +80,8 @@ func (r *Reservation) chargeLocked(now time.Time) {
 	r.full = p.batch.wait(p.charge.Requests) > 0
 	p.util = p.utilization(now) + p.speed.now().of(r.work)/utilTime
 	p.utilAt = now
-	p.lookback += (r.work.square/r.work.tokens - p.lookback) * 0.1
+	p.mean.tokens += (r.work.tokens - p.mean.tokens) * 0.1
+	p.mean.square += (r.work.square - p.mean.square) * 0.1
 	p.charge.add(r.charge, 1)
 	p.queue.push(r, now, p.speed.now())
 }
@@ -161,6 +163,9 @@ func (r *Reservation) Release(now time.Time) {
 	} else {
 		r.pod.passed(r, now)
 		r.pod.left(r, now)
+		if !r.table.watch.all() {
+			r.pod.lived(r, now)
+		}
 	}
 	r.pod.tick(now)
 	r.pod.charge.add(r.charge, -1)

@@ -117,7 +117,6 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 		p.count(s)
 		p.reconcile(s)
 	}
-	p.busy = busy{at: p.busy.at}
 	p.stats = s
 	p.health.scraped(true, s.At)
 }
@@ -173,7 +172,7 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 		Ahead:    float64(max(1, ask.Tokens-c.Cached)),
 		Held:     float64(ask.Tokens + ask.Output),
 	}
-	r.work, r.wait = newWork(ask.Tokens, c.Cached), c.Wait
+	r.work, r.wait, r.output = newWork(ask.Tokens, c.Cached), c.Wait, float64(ask.Output)
 	r.chargeLocked(ask.Now)
 	t.picks++
 	c.Pod.last = t.picks
