@@ -75,11 +75,12 @@ type stream struct {
 	concluded                   bool // the end has been seen
 
 	// What the response is to teach; see observe.go.
-	asked   asked
-	answer  *openai.Response // what the body has told so far; nil: none of it was seen
-	advance float64          // seconds of the budget, to read the body to its end; 0: do not
-	spent   float64          // of it
-	tap     uint64           // number under which a tap finds the stream; 0: none
+	asked      asked
+	answer     *openai.Response // what the body has told so far; nil: none of it was seen
+	advance    float64          // seconds of the budget, to read the body to its end; 0: do not
+	spent      float64          // of it
+	tap        uint64           // number under which a tap finds the stream; 0: none
+	shownBytes int              // by it
 
 	// Of a tap; see tap.go.
 	isTap bool

@@ -34,6 +34,10 @@ const (
 	maxEnded = 4096
 )
 
+// maxShown is how many bytes a response may be shown in search of its first
+// token. Without a token in them, it is nothing that we can read.
+const maxShown = 32 << 10
+
 // add gives the stream a number under which a tap finds it. It is random: with
 // several replicas, a tap may come to one that did not give it.
 func (t *taps) add(st *stream, now time.Time) (number uint64) {
@@ -172,5 +176,6 @@ func (st *stream) show(body []byte, end bool) (more bool) {
 	if st.advance > 0 {
 		st.spent += tapCost + byteCost*float64(len(body))
 	}
-	return st.watch(body, end)
+	st.shownBytes += len(body)
+	return st.watch(body, end) && (st.advance > 0 || st.shownBytes < maxShown)
 }

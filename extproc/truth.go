@@ -151,8 +151,14 @@ func (t *truth) compareLocked(trust []float32, pod *podstate.Pod, expected, foun
 	}
 	c.expectedN += expected
 	c.foundN += found
+	if expected <= blockSlack {
+		return trust
+	}
+	if found > 0 {
+		found = min(expected, found+blockSlack)
+	}
 	c.expected = c.expected*trustDecay + expected
-	c.found = c.found*trustDecay + min(expected, found+blockSlack)
+	c.found = c.found*trustDecay + found
 
 	now := float32(c.found / c.expected)
 	if pod.Slot < len(trust) && math.Abs(float64(now-trust[pod.Slot])) < trustStep {
