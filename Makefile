@@ -25,13 +25,16 @@ test: envoy ## formatting, vet and all tests, also those through a real Envoy
 check: test lint fresh fuzz ## all of test, and what takes longer
 
 lint: ## a linter at a pinned version
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 -checks inherit,-ST1013 ./... # a status may be a number
 
+# Before Go 1.27 the end of the time can count as a failure (go.dev/issue/75804).
 fuzz: ## every fuzz target for $(FUZZTIME)
+	@mkdir -p $(TOOLS)
 	@for pkg in $$(go list ./...); do \
 	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	    echo "$$pkg $$f"; \
-	    go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$pkg; \
+	    go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$pkg 2>&1 | tee $(TOOLS)/fuzz.log || \
+	      { grep -qx ' *context deadline exceeded' $(TOOLS)/fuzz.log && ! grep -q 'Failing input' $(TOOLS)/fuzz.log; }; \
 	  done; \
 	done
 
