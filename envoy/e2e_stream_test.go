@@ -72,7 +72,8 @@ func newEditedRig(t *testing.T, mode string, cfg extproc.Config, change edits, p
 	g.mustSetPods(t, "b")
 
 	bootstrap, err := envoy.Bootstrap(&configpb.GatewayConfig{
-		Envoy: &configpb.Envoy{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", BodyMode: mode},
+		Server: &configpb.Server{Grpc: &configpb.GRPC{Tls: &configpb.TLS{Mode: cfg.TLS.Mode}}},
+		Envoy:  &configpb.Envoy{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", BodyMode: mode},
 	}, envoy.Target{Version: envoy.VersionAtHand(t), Pickers: []string{g.addr}})
 	if err != nil {
 		t.Fatal(err)
