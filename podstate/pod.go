@@ -161,5 +161,10 @@ type Candidate struct {
 	Adapter AdapterState
 }
 
+// fresh reports whether the stats are of use to correct a prediction.
+func (c *Candidate) fresh() bool {
+	return c.Stats.Has(FieldWaiting) && c.Age < 10*max(1, c.Stats.Every.Seconds())
+}
+
 // noStats stands for a pod that was never scraped.
 var noStats = &Stats{}

@@ -31,10 +31,16 @@ type queue struct {
 // slower than believed, or stands still.
 const held = 0.25
 
-// wait is how long the pod will be busy with the prompts that it has.
-func (q *queue) wait(now time.Time, s Speed, watched bool) float64 {
+// wait is how long the pod will be busy with the prompts that it has. Watched
+// says that first tokens are seen, corrected that first tokens or scrapes set
+// the prediction right; without either, nothing is taken off: a pod that falls
+// behind must not look idle.
+func (q *queue) wait(now time.Time, s Speed, watched, corrected bool) float64 {
 	if q.head == nil {
 		return 0
+	}
+	if !corrected {
+		return s.of(q.sum)
 	}
 	left := q.left - now.Sub(q.at).Seconds()
 	if watched && !q.head.whole {

@@ -189,10 +189,11 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
 			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold}
 		c.Util = p.utilization(ask.Now)
-		c.Wait = max(p.queue.wait(ask.Now, c.Speed, t.watch.all()), p.batch.wait(p.charge.Requests))
 		if !p.stats.At.IsZero() {
 			c.Age = ask.Now.Sub(p.stats.At).Seconds()
 		}
+		known := t.watch.all() || c.fresh()
+		c.Wait = max(p.queue.wait(ask.Now, c.Speed, t.watch.all(), known), p.batch.wait(p.charge.Requests))
 		c.Unseen = int(min(uint64(p.charge.Requests), p.sent-p.stats.sent))
 		if p.Slot < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[p.Slot]), ask.Tokens-1)
