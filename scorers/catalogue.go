@@ -24,15 +24,22 @@ var builders = map[string]func() Scorer{
 
 // presets is the catalogue of profiles.
 var presets = map[string]func() policy{
-	"latency": func() policy {
-		return newWeighted(map[string]float64{"prefix": 3, "queue": 2, "activeRequests": 2, "kvCache": 1})
-	},
-	"throughput": func() policy {
-		return newWeighted(map[string]float64{"prefix": 3, "activeRequests": 2, "kvCache": 2})
-	},
+	"latency":    func() policy { return latency },
+	"throughput": func() policy { return throughput },
+
 	// The defaults of HyperPod's gateway and of llm-d's picker are the same.
 	"hyperpod": func() policy { return newWeighted(map[string]float64{"queue": 2, "kvCache": 2, "prefix": 3}) },
 	"epp":      func() policy { return newWeighted(map[string]float64{"queue": 2, "kvCache": 2, "prefix": 3}) },
+
+	"sticky":        func() policy { return sticky{} },
+	"lmetric":       func() policy { return perPod(lmetric) },
+	"dynamo":        func() policy { return perPod(dynamo) },
+	"least-tokens":  func() policy { return perPod(uncached) },
+	"least-request": func() policy { return perPod(leastRequest) },
+	"p2c":           func() policy { return p2c{} },
+	"chwbl":         func() policy { return chwbl{} },
+	"round-robin":   func() policy { return perPod(roundRobin) },
+	"random":        func() policy { return perPod(random) },
 }
 
 // Names returns the names of the scorers that weights may hold, sorted.

@@ -85,25 +85,42 @@ func (p *Profile) Choose(req *Request, pods []podstate.Candidate) (first, second
 	p.costs = slices.Grow(p.costs[:0], n)[:n]
 	p.policy.cost(req, pods, p.costs)
 
-	first, second = -1, -1
+	best := math.Inf(1)
 	for i, c := range p.costs {
 		if math.IsNaN(c) { // a bug of a policy must not stop traffic
-			p.costs[i] = math.Inf(1)
+			c = math.Inf(1)
+			p.costs[i] = c
 		}
-		if first < 0 || p.better(req, pods, i, first) {
-			first, second = i, first
-		} else if second < 0 || p.better(req, pods, i, second) {
-			second = i
+		best = min(best, c)
+	}
+	key := req.Seed
+	if n, ok := p.policy.(nearer); ok {
+		best += n.near(best)
+		key = req.Key
+	}
+	first, second = -1, -1
+	var firstHash, secondHash uint64
+	for i, c := range p.costs {
+		if h := mix(key, pods[i].Pod.Slot); c <= best && (first < 0 || h > firstHash) {
+			first, firstHash = i, h
+		}
+	}
+	for i, c := range p.costs {
+		if i == first {
+			continue
+		}
+		h := mix(req.Seed, pods[i].Pod.Slot)
+		if second < 0 || c < p.costs[second] || c == p.costs[second] && h > secondHash {
+			second, secondHash = i, h
 		}
 	}
 	return first, second
 }
 
-func (p *Profile) better(req *Request, pods []podstate.Candidate, i, j int) bool {
-	if p.costs[i] != p.costs[j] {
-		return p.costs[i] < p.costs[j]
-	}
-	return mix(req.Seed, pods[i].Pod.Slot) > mix(req.Seed, pods[j].Pod.Slot)
+// nearer is a policy for which pods of nearly the same cost are equal. Of those
+// the one is taken to which the request's key points.
+type nearer interface {
+	near(best float64) (more float64)
 }
 
 // filter moves the pods that may take the request to the front, and returns how
