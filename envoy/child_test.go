@@ -3,6 +3,7 @@ package envoy_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,9 @@ import (
 // childEnv makes this test binary a process that can be killed: "gateway
 // host:port pod pod …" or "envoy".
 const childEnv = "WARMPATH_TEST_CHILD"
+
+// observeEnv is how such a gateway observes, as JSON.
+const observeEnv = "WARMPATH_TEST_OBSERVE"
 
 func TestMain(m *testing.M) {
 	words := strings.Fields(os.Getenv(childEnv))
@@ -54,7 +58,13 @@ func serveGateway(words []string) error {
 	if err != nil {
 		return err
 	}
-	g, err := newGateway(lis, []string{"a"}, extproc.Observe{})
+	var observe extproc.Observe
+	if text := os.Getenv(observeEnv); text != "" {
+		if err := json.Unmarshal([]byte(text), &observe); err != nil {
+			return err
+		}
+	}
+	g, err := newGateway(lis, []string{"a"}, observe)
 	if err != nil {
 		return err
 	}

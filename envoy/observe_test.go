@@ -125,13 +125,13 @@ func TestFirstTokenIsSeen(t *testing.T) {
 			r := newRig(t, settings{mode: tt.mode, observe: tt.observe, pools: map[string][]*pod{"a": {p}}})
 			const streams = 5
 			for i := range streams {
-				next := make(chan string)
+				next := make(chan string, 1)
 				p.does(script("text/event-stream; charset=utf-8", next))
+				next <- ": keep-alive\n\n" // Envoy 1.39 holds headers back until it comes, in mode sample
 				_, lines := r.stream(t, longChat(true))
-				for _, text := range []string{": keep-alive\n\n", sse(roleEvent)} {
-					next <- text
-					mustRead(t, lines, text)
-				}
+				mustRead(t, lines, ": keep-alive\n\n")
+				next <- sse(roleEvent)
+				mustRead(t, lines, sse(roleEvent))
 				time.Sleep(20 * time.Millisecond) // for what would be a mistake
 				if r.ahead() == 0 || r.metric(t, "first_token_seconds") != float64(i) {
 					t.Fatal("a comment or a role was taken for the first token")
@@ -243,4 +243,46 @@ func TestErrorUnderStatus200(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A tap comes to the replica that picked, however many there are.
+func TestTapFindsItsReplica(t *testing.T) {
+	p := newPod(t, "p")
+	pools := map[string][]*pod{"a": {p}}
+	replicas := []*gateway{
+		startGateway(t, "127.0.0.1:0", pools, extproc.Observe{Usage: "off"}),
+		startGateway(t, "127.0.0.1:0", pools, extproc.Observe{Usage: "off"}),
+	}
+	for _, g := range replicas {
+		t.Cleanup(g.stop)
+	}
+	r := newRig(t, settings{pickers: []string{replicas[0].addr, replicas[1].addr}})
+	p.does(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("content-type", "text/event-stream")
+		for range 3 {
+			time.Sleep(5 * time.Millisecond)
+			io.WriteString(w, sse(contentEvent))
+			http.NewResponseController(w).Flush()
+		}
+	})
+	const streams = 40
+	for range streams {
+		_, body := r.stream(t, longChat(true))
+		io.Copy(io.Discard, body)
+	}
+	seen := func() (each []float64, sum float64) {
+		for _, g := range replicas {
+			n := g.metric(t, "first_token_seconds")
+			each, sum = append(each, n), sum+n
+		}
+		return each, sum
+	}
+	if !within(func() bool { _, sum := seen(); return sum == streams }) {
+		each, _ := seen()
+		t.Errorf("%v first tokens were seen, want %d together", each, streams)
+	}
+	if each, _ := seen(); each[0] == 0 || each[1] == 0 {
+		t.Errorf("%v first tokens: one replica had no request, so nothing was shown", each)
+	}
 }

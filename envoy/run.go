@@ -44,6 +44,9 @@ type Process struct {
 	err     error // why it ended; read after done
 }
 
+// PID is its process number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Find returns the path of an Envoy: $ENVOY, else `envoy` on the PATH, else the
 // one that `make envoy` puts under the root of this module.
 func Find() (string, error) {
