@@ -75,8 +75,21 @@ func (h *health) fail(now time.Time) {
 	if !h.ejected.IsZero() && !half {
 		return // late news of requests sent before the ejection
 	}
+	h.eject(now)
+}
+
+func (h *health) eject(now time.Time) {
 	h.ejected = now.Add(min(ejectMin<<min(h.ejections, 10), ejectMax))
 	h.ejections++
+}
+
+// hang ejects a pod that answers nothing any more. The trial after that may hang,
+// too, and then no other request follows it.
+func (h *health) hang(now time.Time) {
+	if h.ejected.IsZero() {
+		h.failedAt = now
+		h.eject(now)
+	}
 }
 
 // succeed takes note of a good answer to a request that was sent at this time.

@@ -41,6 +41,9 @@ type Pod struct {
 	charge   Charge
 	health   health
 	queue    queue
+	evidence evidence
+	life     life
+	adapters adapters
 	speed    podSpeed
 	busy     busy
 	batch    batch
@@ -52,6 +55,7 @@ type Pod struct {
 	last     uint64 // order of its last request among all of the table; 0: none yet
 	lastCold uint64 // the same of the last one of which no pod had anything cached
 	joined   bool   // it came to a table that had pods already
+	answered bool   // some request was answered well
 	departed bool   // no longer a member; its reservations may still be open
 }
 
@@ -137,7 +141,8 @@ const (
 	AdapterNone     AdapterState = iota // the request wants no adapter
 	AdapterResident                     // it holds a slot
 	AdapterFree                         // a slot is free, or it is not known that none is
-	AdapterFull                         // other adapters hold all slots
+	AdapterFull                         // other adapters are in use in all slots
+	AdapterMissing                      // the pod does not list it, others do
 )
 
 // Candidate is one pod as one pick sees it: plain values, read once, so that
@@ -147,6 +152,7 @@ type Candidate struct {
 	Stats  *Stats  // never nil; its Known is 0 before the first scrape
 	Age    float64 // seconds since the scrape that read Stats began; +Inf before the first
 	Charge Charge  // what this replica has sent there and not seen finish
+	Trust  float64 // how far the gauges of Stats can be believed, 1 to 0; its fixed values always can
 	Unseen int     // requests of Charge that Stats cannot include
 	Health Health
 	Speed  Speed
@@ -156,14 +162,17 @@ type Candidate struct {
 	Last     uint64 // order of its last request among all of the table; 0: none yet
 	LastCold uint64 // the same of the last one of which no pod had anything cached
 
+	Answered bool // some request of this replica was answered well
+
 	// Of this request.
-	Cached  int // tokens of its prompt expected in the pod's prefix cache
-	Adapter AdapterState
+	Cached      int // tokens of its prompt expected in the pod's prefix cache
+	Adapter     AdapterState
+	AdapterWait float64 // seconds until its adapter has a slot, predicted
 }
 
 // fresh reports whether the stats are of use to correct a prediction.
 func (c *Candidate) fresh() bool {
-	return c.Stats.Has(FieldWaiting) && c.Age < 10*max(1, c.Stats.Every.Seconds())
+	return c.Stats.Has(FieldWaiting) && c.Trust > 0
 }
 
 // noStats stands for a pod that was never scraped.

@@ -10,25 +10,30 @@ import (
 // Release must not take from its count. Its methods may be called from any
 // goroutine.
 type Reservation struct {
-	table  *Table
-	second *Pod      // may be nil; immutable
-	cached int       // immutable
-	sent   time.Time // immutable
-	whole  bool      // immutable
-	work   work      // immutable
-	wait   float64   // Candidate.Wait of the first pod; immutable
-	output float64   // immutable
+	table   *Table
+	second  *Pod      // may be nil; immutable
+	cached  int       // immutable
+	sent    time.Time // immutable
+	whole   bool      // immutable
+	work    work      // immutable
+	wait    float64   // Candidate.Wait of the first pod; immutable
+	output  float64   // immutable
+	adapter string    // immutable
 
 	// Guarded by table.mu.
 	pod      *Pod
 	charge   Charge
 	probe    bool // it is the trial request of a pod that was ejected
 	seen     bool // its first token
+	answered bool // well, as far as is known
+	owed     bool // it waits for its text to begin
+	loads    bool // its adapter has no slot yet, but one is free
 	failed   bool // or refused: the prompt was not processed
 	released bool
 
 	full       bool         // its pod's batch was full at its dispatch
 	begun      time.Time    // its first token, if seen
+	due        time.Time    // when its text is overdue
 	order      uint64       // Pod.sent at its dispatch
 	queued     bool         // it is in the pod's queue
 	prev, next *Reservation // in that queue
@@ -64,10 +69,12 @@ func (r *Reservation) Served(addr string) bool {
 		r.endProbeLocked()
 		r.pod.queue.cancel(r, r.pod.speed.now())
 		r.pod.tick(r.sent)
+		r.leaveLocked(r.sent)
 		r.pod.charge.add(r.charge, -1)
 		r.pod = r.table.pods[i]
 		r.failed = false
 		r.chargeLocked(r.sent)
+		r.loads = false // it has lost time elsewhere, which is no sample
 	}
 	return true
 }
@@ -77,6 +84,7 @@ func (r *Reservation) chargeLocked(now time.Time) {
 	p.sent++
 	r.order = p.sent
 	p.tick(now)
+	r.enterLocked(now)
 	r.full = p.batch.wait(p.charge.Requests) > 0
 	p.util = p.utilization(now) + p.speed.now().of(r.work)/utilTime
 	p.utilAt = now
@@ -84,6 +92,27 @@ func (r *Reservation) chargeLocked(now time.Time) {
 	p.mean.square += (r.work.square - p.mean.square) * 0.1
 	p.charge.add(r.charge, 1)
 	p.queue.push(r, now, p.speed.now())
+}
+
+// enterLocked and leaveLocked tell what follows a pod's requests that there will
+// be one more, or less.
+func (r *Reservation) enterLocked(now time.Time) {
+	p := r.pod
+	p.evidence.recount(p.charge.Requests, now)
+	p.owe(r, now)
+	if r.adapter != "" {
+		r.loads = p.adapters.state(r.adapter) == AdapterFree
+		p.adapters.begin(r.adapter, now)
+	}
+}
+
+func (r *Reservation) leaveLocked(now time.Time) {
+	p := r.pod
+	p.evidence.recount(p.charge.Requests, now)
+	p.pay(r)
+	if r.adapter != "" {
+		p.adapters.end(r.adapter, r.answered && !r.failed, now)
+	}
 }
 
 // Failed says that the pod failed this request: it refused or reset the
@@ -95,6 +124,8 @@ func (r *Reservation) Failed(now time.Time) {
 	r.pod.health.fail(now)
 	r.endProbeLocked()
 	r.failed = true
+	r.pod.pay(r)
+	r.pod.life.sign = now
 }
 
 // Refused says that the pod, or the gateway, turned this request away without
@@ -103,6 +134,7 @@ func (r *Reservation) Refused() {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	r.failed = true
+	r.pod.pay(r)
 }
 
 // Succeeded says that the pod answered this request as a healthy server does.
@@ -111,6 +143,8 @@ func (r *Reservation) Succeeded(now time.Time) {
 	defer r.table.mu.Unlock()
 	r.pod.health.succeed(r.sent, now)
 	r.endProbeLocked()
+	r.answered, r.pod.answered = true, true
+	r.pod.life.sign = now
 }
 
 func (r *Reservation) probeLocked(now time.Time) {
@@ -136,10 +170,18 @@ func (r *Reservation) FirstToken(now time.Time) {
 	if r.released || r.seen {
 		return
 	}
-	r.seen = true
-	if r.whole {
+	r.seen, r.answered = true, true
+	r.pod.pay(r)
+	r.pod.stirs(now)
+	switch {
+	case r.whole:
 		r.pod.passed(r, now)
-	} else {
+	case r.loads:
+		r.begun = now
+		s := r.pod.speed.now()
+		r.table.loads.learn(now.Sub(r.sent).Seconds() - r.wait - s.Base - s.of(r.work))
+		r.pod.passed(r, now)
+	default:
 		r.begun = now
 		r.pod.firstToken(r, now)
 	}
@@ -154,6 +196,8 @@ func (r *Reservation) Release(now time.Time) {
 		return
 	}
 	r.released = true
+	r.pod.givenUp(r, now)
+	r.pod.finish(r)
 	r.endProbeLocked()
 	if !r.whole && !r.failed {
 		r.table.watch.note(r.seen)
@@ -168,5 +212,6 @@ func (r *Reservation) Release(now time.Time) {
 		}
 	}
 	r.pod.tick(now)
+	r.leaveLocked(now)
 	r.pod.charge.add(r.charge, -1)
 }

@@ -31,6 +31,7 @@ type Table struct {
 	warm    bool // some pod of scratch has a part of the prompt cached
 	classes map[string]*class
 	watch   watch
+	loads   loadTime
 	scratch []Candidate
 }
 
@@ -112,10 +113,15 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 	}
 	s.sent = mark
 	t.sizeLocked(p, s.KVTokens)
-	p.batch.scraped(s)
-	if !t.watch.all() {
-		p.count(s)
-		p.reconcile(s)
+	p.weigh(s)
+	p.listen(s)
+	p.adapters.scraped(s)
+	if !p.evidence.doubt {
+		p.batch.scraped(s)
+		if !t.watch.all() {
+			p.count(s)
+			p.reconcile(s)
+		}
 	}
 	p.stats = s
 	p.health.scraped(true, s.At)
@@ -162,7 +168,7 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 		return nil, ErrNoPod
 	}
 	c := &cands[first]
-	r := &Reservation{table: t, pod: c.Pod, cached: c.Cached, sent: ask.Now, whole: ask.Whole}
+	r := &Reservation{table: t, pod: c.Pod, cached: c.Cached, sent: ask.Now, whole: ask.Whole, adapter: ask.Adapter}
 	r.probeLocked(ask.Now)
 	if second >= 0 {
 		r.second = cands[second].Pod
@@ -187,19 +193,17 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 	out := false
 	for _, p := range t.pods {
 		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
-			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold}
+			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold, Answered: p.answered}
 		c.Util = p.utilization(ask.Now)
 		if !p.stats.At.IsZero() {
 			c.Age = ask.Now.Sub(p.stats.At).Seconds()
 		}
+		c.Trust = p.evidence.trust(&c)
 		known := t.watch.all() || c.fresh()
 		c.Wait = max(p.queue.wait(ask.Now, c.Speed, t.watch.all(), known), p.batch.wait(p.charge.Requests))
-		c.Unseen = int(min(uint64(p.charge.Requests), p.sent-p.stats.sent))
+		c.Unseen = p.unseen(&c)
 		if p.Slot < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[p.Slot]), ask.Tokens-1)
-		}
-		if ask.Adapter != "" {
-			c.Adapter = p.stats.adapterState(ask.Adapter)
 		}
 		t.warm = t.warm || c.Cached > 0
 		out = out || c.Health.Out != ""
@@ -208,18 +212,10 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 	if out {
 		spare(t.scratch)
 	}
-	return t.scratch
-}
-
-func (s *Stats) adapterState(name string) AdapterState {
-	switch {
-	case slices.Contains(s.Adapters, name):
-		return AdapterResident
-	case s.Has(FieldAdapters|FieldMaxAdapters) && len(s.Adapters) >= s.MaxAdapters:
-		return AdapterFull
-	default:
-		return AdapterFree
+	if ask.Adapter != "" {
+		t.fillAdaptersLocked(ask.Adapter, t.scratch)
 	}
+	return t.scratch
 }
 
 func (c *Charge) add(d Charge, sign int) {

@@ -1,0 +1,51 @@
+package podstate
+
+// Rung is how much is known about a pool: what its decisions stand on. Each rung
+// does without what the one above it had, and none stops the pool.
+type Rung uint8
+
+// The rungs of the ladder, from the top.
+const (
+	RungFresh    Rung = iota // scraped stats, and what we have sent ourselves
+	RungStale                // the gauges are old: they count for less and less, the pool's median for the rest
+	RungInFlight             // no gauges: only what we have sent, and the prefixes that it left behind
+	RungHash                 // nothing: the prompt's head points to a pod, as long as that has no more than its share
+	RungRandom               // not even a prompt
+
+	// Rungs is how many there are.
+	Rungs = 5
+)
+
+// String is the word for the rung in metrics and decisions.
+func (r Rung) String() string {
+	return [Rungs]string{"fresh", "stale", "in-flight", "hash", "random"}[r]
+}
+
+// RungOf returns the rung on which, or above which, half of the pods stand. It
+// is never RungRandom, which depends on the request.
+func RungOf(pods []Candidate) Rung {
+	var on [Rungs]int
+	for i := range pods {
+		on[pods[i].rung()]++
+	}
+	n := 0
+	for r, k := range on {
+		if n += k; n > 0 && 2*n >= len(pods) {
+			return Rung(r)
+		}
+	}
+	return RungHash
+}
+
+func (c *Candidate) rung() Rung {
+	switch {
+	case c.Trust >= 1:
+		return RungFresh
+	case c.Trust > 0:
+		return RungStale
+	case c.Answered:
+		return RungInFlight
+	default:
+		return RungHash
+	}
+}
