@@ -60,11 +60,12 @@ func (p *Profile) Explain(req *Request, pods []podstate.Candidate) []Verdict {
 		return verdicts
 	}
 	costs := make([]float64, len(left))
-	p.policy.cost(req, some, costs)
+	policy := p.ladder(req, some)
+	policy.cost(req, some, costs)
 	for k, i := range left {
 		verdicts[i].Cost = costs[k]
 	}
-	if w, ok := p.policy.(*weighted); ok {
+	if w, ok := policy.(*weighted); ok {
 		for _, part := range w.parts {
 			part.scorer.Score(req, some, costs)
 			for k, i := range left {

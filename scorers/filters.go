@@ -45,7 +45,7 @@ func (f *subset) has(a netip.AddrPort) bool {
 }
 
 // asleep rules out pods whose weights are unloaded: requests hang there without
-// an error.
+// an error. A pod that has been silent since may have woken up.
 type asleep struct{}
 
 var _ Filter = asleep{}
@@ -53,7 +53,7 @@ var _ Filter = asleep{}
 func (asleep) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
 	for i := range pods {
 		s := pods[i].Stats
-		out[i] = s.Has(podstate.FieldAsleep) && s.Asleep
+		out[i] = s.Has(podstate.FieldAsleep) && s.Asleep && !pods[i].Silent()
 	}
 }
 
@@ -87,6 +87,34 @@ func (full) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
 	}
 }
 
+// missing passes over pods that do not list the request's adapter, where others
+// do: they would answer 404.
+type missing struct{}
+
+var _ Filter = missing{}
+
+func (missing) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+	for i := range pods {
+		out[i] = pods[i].Adapter == podstate.AdapterMissing
+	}
+}
+
+// tooLong passes over pods for which the prompt is too long, where another can
+// take it: the server would answer 400. Prompts are estimated, and a server
+// counts better than we do, so it must be far too long.
+type tooLong struct{}
+
+var _ Filter = tooLong{}
+
+func (tooLong) Filter(req *Request, pods []podstate.Candidate, out []bool) {
+	const clearly = 1.5
+	for i := range pods {
+		s, least := pods[i].Stats, int(float64(req.Tokens)/clearly)
+		out[i] = s.Has(podstate.FieldMaxModelLen) && least > s.MaxModelLen ||
+			s.Has(podstate.FieldKVTokens) && least > s.KVTokens
+	}
+}
+
 // ramping passes over a pod that has come back for all but a growing share of
 // the requests.
 type ramping struct{}
@@ -113,7 +141,7 @@ func (stale) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
 	n := 0
 	for i := range pods {
 		// A pod that was never scraped may have no metrics to scrape.
-		out[i] = trust(&pods[i]) == 0 && pods[i].Stats.Known != 0
+		out[i] = pods[i].Silent() && pods[i].Stats.Known != 0
 		if out[i] {
 			n++
 		}

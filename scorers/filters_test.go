@@ -14,7 +14,10 @@ func TestFilters(t *testing.T) {
 	out := podstate.Candidate{Health: podstate.Health{Out: podstate.OutEjected}}
 	ok := podstate.Candidate{}
 	resident, free, full := adapter(podstate.AdapterResident), adapter(podstate.AdapterFree), adapter(podstate.AdapterFull)
-	new := aged(waits(0, 0), 0.5)
+	gone := adapter(podstate.AdapterMissing)
+	new := waits(0, 0)
+	short := reported(podstate.FieldMaxModelLen, podstate.Stats{MaxModelLen: 4096})
+	small := reported(podstate.FieldKVTokens, podstate.Stats{KVTokens: 4096})
 	old := aged(waits(0, 0), 60)
 
 	tests := []struct {
@@ -39,6 +42,11 @@ func TestFilters(t *testing.T) {
 		{"sick pods of a subset without others", []string{"10.0.0.1"}, pods{out, ok}, []int{0}, ""},
 		{"full adapter slots if another is free", nil, pods{full, free, resident}, []int{1, 2}, ""},
 		{"full adapter slots if the adapter is on one pod only", nil, pods{full, full, resident}, []int{0, 1, 2}, ""},
+		{"pods without the adapter if another has it", nil, pods{gone, full}, []int{1}, ""},
+		{"pods that slept when they fell silent", nil, pods{aged(sleeps, 60), sleeps}, []int{0}, ""},
+		{"pods whose context is too short for the prompt", nil, pods{short, ok}, []int{1}, ""},
+		{"pods whose cache is too small for the prompt", nil, pods{small, ok}, []int{1}, ""},
+		{"no pod that is long enough", nil, pods{short, small}, []int{0, 1}, ""},
 		{"old stats if most are new", nil, pods{new, old, new}, []int{0, 2}, ""},
 		{"old stats if most are old", nil, pods{new, old, old}, []int{0, 1, 2}, ""},
 		{"never scraped", nil, pods{new, new, unreported()}, []int{0, 1, 2}, ""},
@@ -50,7 +58,7 @@ func TestFilters(t *testing.T) {
 				t.Fatal(err)
 			}
 			cands := named(slices.Clone(tt.pods)...)
-			req := &Request{Subset: tt.subset}
+			req := &Request{Subset: tt.subset, Tokens: 10_000}
 			n := p.filter(req, cands)
 			var got []int
 			for _, c := range cands[:n] {
@@ -72,7 +80,7 @@ func TestRampingPodGetsItsShare(t *testing.T) {
 	n := 0
 	for seed := range uint64(10_000) {
 		cands := named(podstate.Candidate{Health: podstate.Health{Ramp: 0.2}}, podstate.Candidate{Health: podstate.Health{Ramp: 1}})
-		if first, _ := p.Choose(&Request{Seed: seed}, cands); cands[first].Pod.Slot == 0 {
+		if first, _ := p.Choose(&Request{Seed: seed, Key: seed}, cands); cands[first].Pod.Slot == 0 {
 			n++
 		}
 	}

@@ -2,31 +2,29 @@ package scorers
 
 import (
 	"slices"
-	"time"
 
 	"github.com/warmpath/warmpath/podstate"
 )
 
 // gauge reads one scraped signal of all pods. Where a pod does not report it,
 // the median of the others stands for it: unknown is neither zero nor full. The
-// older a value is, the more it moves towards the median.
+// less a value is to be trusted, the more it moves towards the median.
 type gauge struct {
 	fresh []float64
 }
 
-func (g *gauge) read(pods []podstate.Candidate, field podstate.Field, get func(*podstate.Stats) float64, out []float64) {
+func (g *gauge) read(pods []podstate.Candidate, field podstate.Field, get func(*podstate.Candidate) float64, out []float64) {
 	sure := true
 	for i := range pods {
-		s := pods[i].Stats
-		out[i] = get(s)
-		sure = sure && s.Has(field) && trust(&pods[i]) == 1
+		out[i] = get(&pods[i])
+		sure = sure && trust(&pods[i], field) == 1
 	}
 	if sure {
 		return
 	}
 	g.fresh = g.fresh[:0]
 	for i := range pods {
-		if pods[i].Stats.Has(field) && trust(&pods[i]) > 0 {
+		if trust(&pods[i], field) > 0 {
 			g.fresh = append(g.fresh, out[i])
 		}
 	}
@@ -36,26 +34,17 @@ func (g *gauge) read(pods []podstate.Candidate, field podstate.Field, get func(*
 		median = (g.fresh[n/2] + g.fresh[(n-1)/2]) / 2
 	}
 	for i := range pods {
-		t := 0.0
-		if pods[i].Stats.Has(field) {
-			t = trust(&pods[i])
-		}
+		t := trust(&pods[i], field)
 		out[i] = t*out[i] + (1-t)*median
 	}
 }
 
-// trust says how far a pod's stats can be believed, 1 to 0, by how many scrapes
-// are overdue.
-func trust(c *podstate.Candidate) float64 {
-	const full, none = 3, 10
-	every := float64(c.Stats.Every) / float64(time.Second)
-	if every <= 0 {
-		every = 1
+// trust says how far a gauge of a pod can be believed, 1 to 0.
+func trust(c *podstate.Candidate, field podstate.Field) float64 {
+	if !c.Stats.Has(field) {
+		return 0
 	}
-	if c.Age <= full*every {
-		return 1
-	}
-	return max(0, (none-c.Age/every)/(none-full))
+	return c.Trust
 }
 
 // unseenShare is the part of what was sent and has not ended that the stats

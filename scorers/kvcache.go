@@ -9,7 +9,7 @@ type kvCache struct{ gauge }
 var _ Scorer = (*kvCache)(nil)
 
 func (k *kvCache) Score(_ *Request, pods []podstate.Candidate, out []float64) {
-	k.read(pods, podstate.FieldKVUsage, func(s *podstate.Stats) float64 { return s.KVUsage }, out)
+	k.read(pods, podstate.FieldKVUsage, func(c *podstate.Candidate) float64 { return c.Stats.KVUsage }, out)
 	for i := range pods {
 		c := &pods[i]
 		if c.Stats.Has(podstate.FieldKVTokens) && c.Stats.KVTokens > 0 {

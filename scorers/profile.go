@@ -45,6 +45,8 @@ func NewProfile(name string, weights map[string]float64) (*Profile, error) {
 		{filter: new(subset), hard: true, refusal: RefusalSubset},
 		{filter: asleep{}, hard: true, refusal: RefusalNoPod},
 		{filter: unhealthy{}},
+		{filter: missing{}},
+		{filter: tooLong{}},
 		{filter: full{}},
 		{filter: ramping{}},
 	}
@@ -83,7 +85,8 @@ func (p *Profile) Choose(req *Request, pods []podstate.Candidate) (first, second
 	}
 	pods = pods[:n]
 	p.costs = slices.Grow(p.costs[:0], n)[:n]
-	p.policy.cost(req, pods, p.costs)
+	policy := p.ladder(req, pods)
+	policy.cost(req, pods, p.costs)
 
 	best := math.Inf(1)
 	for i, c := range p.costs {
@@ -94,14 +97,14 @@ func (p *Profile) Choose(req *Request, pods []podstate.Candidate) (first, second
 		best = min(best, c)
 	}
 	key := req.Seed
-	if n, ok := p.policy.(nearer); ok {
+	if n, ok := policy.(nearer); ok {
 		best += n.near(best)
 		key = req.Key
 	}
 	first, second = -1, -1
 	var firstHash, secondHash uint64
 	for i, c := range p.costs {
-		if h := mix(key, pods[i].Pod.Slot); c <= best && (first < 0 || h > firstHash) {
+		if h := order(key, pods[i].Pod); c <= best && (first < 0 || h > firstHash) {
 			first, firstHash = i, h
 		}
 	}

@@ -18,7 +18,7 @@ func (q *queue) Score(_ *Request, pods []podstate.Candidate, out []float64) {
 }
 
 func (g *gauge) waiting(pods []podstate.Candidate, out []float64) {
-	g.read(pods, podstate.FieldWaiting, func(s *podstate.Stats) float64 { return s.Waiting }, out)
+	g.read(pods, podstate.FieldWaiting, (*podstate.Candidate).Waits, out)
 	for i := range pods {
 		out[i] += float64(pods[i].Unseen)
 	}

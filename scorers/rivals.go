@@ -84,7 +84,7 @@ func (chwbl) cost(req *Request, pods []podstate.Candidate, out []float64) {
 	}
 	bound := factor * float64(total+1) / float64(len(pods))
 	for i := range pods {
-		out[i] = 1 - float64(mix(req.Key, pods[i].Pod.Slot))/math.MaxUint64
+		out[i] = 1 - float64(order(req.Key, pods[i].Pod))/math.MaxUint64
 		if n := float64(pods[i].Charge.Requests); n+1 > bound && n > 0 {
 			out[i] = 1 + n
 		}

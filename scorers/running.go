@@ -12,7 +12,7 @@ type running struct{ gauge }
 var _ Scorer = (*running)(nil)
 
 func (r *running) Score(_ *Request, pods []podstate.Candidate, out []float64) {
-	r.read(pods, podstate.FieldRunning, func(s *podstate.Stats) float64 { return s.Running }, out)
+	r.read(pods, podstate.FieldRunning, func(c *podstate.Candidate) float64 { return c.Stats.Running }, out)
 	for i := range pods {
 		out[i] += float64(pods[i].Unseen)
 	}

@@ -19,7 +19,9 @@ type Request struct {
 	Subset  []string // addresses or IPs that the gateway allows; nil allows all
 	Seed    uint64   // random per request; breaks ties
 
-	Refusal string // set by Profile.Choose when it finds no pod: why
+	// Set by Profile.Choose.
+	Rung    podstate.Rung // what the choice stands on
+	Refusal string        // why there is no pod
 }
 
 // Reasons why no pod may take a request, as in Request.Refusal.

@@ -14,7 +14,7 @@ import (
 // reported is a pod that reports these fields, freshly scraped.
 func reported(f podstate.Field, s podstate.Stats) podstate.Candidate {
 	s.Known, s.Every = f, time.Second
-	return podstate.Candidate{Stats: &s, Age: 0.5}
+	return podstate.Candidate{Stats: &s, Age: 0.5, Trust: 1}
 }
 
 // unreported is a pod that was never scraped.
@@ -25,6 +25,13 @@ func unreported() podstate.Candidate {
 func waits(n float64, unseen int) podstate.Candidate {
 	c := reported(podstate.FieldWaiting, podstate.Stats{Waiting: n})
 	c.Unseen, c.Charge.Requests = unseen, unseen
+	return c
+}
+
+// defers has requests that wait, some of them for an adapter slot.
+func defers(waiting, deferred float64, a podstate.AdapterState) podstate.Candidate {
+	c := reported(podstate.FieldWaiting|podstate.FieldDeferred, podstate.Stats{Waiting: waiting, Deferred: deferred})
+	c.Adapter = a
 	return c
 }
 
@@ -41,8 +48,13 @@ func uses(kv float64, held float64) podstate.Candidate {
 	return c
 }
 
+func trusted(c podstate.Candidate, trust float64) podstate.Candidate {
+	c.Trust = trust
+	return c
+}
+
 func aged(c podstate.Candidate, age float64) podstate.Candidate {
-	c.Age = age
+	c.Age, c.Trust = age, 0
 	return c
 }
 
@@ -67,8 +79,8 @@ func TestScores(t *testing.T) {
 		{"equal queues are all best", "queue", pods{waits(3, 0), waits(3, 0)}, []float64{1, 1}},
 		{"unseen requests wait", "queue", pods{waits(0, 4), waits(3, 0), waits(2, 0)}, []float64{0, 0.5, 1}},
 		{"an unknown queue is the median", "queue", pods{waits(0, 0), waits(4, 0), waits(2, 0), unreported()}, []float64{1, 0, 0.5, 0.5}},
-		{"an old queue moves to the median", "queue", pods{waits(0, 0), waits(4, 0), aged(waits(8, 0), 6.5)}, []float64{1, 1. / 3, 0}},
-		{"a very old queue is the median", "queue", pods{waits(0, 0), waits(4, 0), aged(waits(8, 0), 60)}, []float64{1, 0, 0.5}},
+		{"half of the trust moves a queue to the median", "queue", pods{waits(0, 0), waits(4, 0), trusted(waits(8, 0), 0.5)}, []float64{1, 1. / 3, 0}},
+		{"a queue without trust is the median", "queue", pods{waits(0, 0), waits(4, 0), trusted(waits(8, 0), 0)}, []float64{1, 0, 0.5}},
 		{"unknown queues are equal", "queue", pods{unreported(), unreported()}, []float64{1, 1}},
 
 		{"running is scaled between best and worst", "running", pods{runs(2, 0), runs(3, 0), runs(4, 0)}, []float64{1, 0.5, 0}},
@@ -80,7 +92,10 @@ func TestScores(t *testing.T) {
 
 		{"cached share of the prompt", "prefix", pods{caches(0), caches(50), caches(100)}, []float64{0, 0.5, 1}},
 
-		{"adapter", "loraAffinity", pods{adapter(podstate.AdapterResident), adapter(podstate.AdapterFree), adapter(podstate.AdapterFull)}, []float64{1, 0.8, 0}},
+		{"adapter", "loraAffinity", pods{adapter(podstate.AdapterResident), adapter(podstate.AdapterFree), adapter(podstate.AdapterFull), adapter(podstate.AdapterMissing)}, []float64{1, 0.8, 0, 0}},
+		{"a slot queue is nothing to those without an adapter", "queue", pods{defers(9, 9, podstate.AdapterNone), defers(3, 0, podstate.AdapterNone)}, []float64{1, 0}},
+		{"nor to those whose adapter has a slot", "queue", pods{defers(9, 9, podstate.AdapterResident), defers(3, 0, podstate.AdapterFree)}, []float64{1, 0}},
+		{"and is one for all others", "queue", pods{defers(9, 9, podstate.AdapterFull), defers(3, 0, podstate.AdapterFree)}, []float64{0, 1}},
 		{"no adapter", "loraAffinity", pods{adapter(podstate.AdapterNone), adapter(podstate.AdapterNone)}, []float64{1, 1}},
 
 		{"cold requests go where none was for longest", "lru", pods{cold(9), cold(0), cold(4)}, []float64{0, 1, 0.5}},
