@@ -8,9 +8,8 @@ import (
 // What it costs this process, in seconds of CPU time, to look into a response.
 // The README says how that was measured.
 const (
-	passCost  = 20e-6 // an event that Envoy holds until it is answered
-	tapCost   = 8e-6  // an event that Envoy only shows
-	wholeCost = 30e-6 // an answer in one piece
+	eventCost = 15e-6 // an event, held by Envoy or only shown
+	wholeCost = 20e-6 // an answer in one piece
 	byteCost  = 3e-9
 )
 
@@ -20,7 +19,7 @@ const (
 	// burst is how many seconds of an unused budget are kept.
 	burst = 1
 	// firstStream is what a stream is expected to cost before any has been read.
-	firstStream = 200 * passCost
+	firstStream = 200 * eventCost
 )
 
 // budget is CPU time for reading responses to their end. It fills as time

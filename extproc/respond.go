@@ -78,7 +78,7 @@ func (st *stream) onResponseBody(m *message) {
 			text = body.ReadOnlyData()
 		}
 		if st.advance > 0 {
-			st.spent += passCost + byteCost*float64(len(text))
+			st.spent += eventCost + byteCost*float64(len(text))
 		}
 		st.watch(text, m.endOfStream)
 	}

@@ -174,7 +174,7 @@ func (st *stream) show(body []byte, end bool) (more bool) {
 		return false
 	}
 	if st.advance > 0 {
-		st.spent += tapCost + byteCost*float64(len(body))
+		st.spent += eventCost + byteCost*float64(len(body))
 	}
 	st.shownBytes += len(body)
 	return st.watch(body, end) && (st.advance > 0 || st.shownBytes < maxShown)
