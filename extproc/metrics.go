@@ -17,6 +17,8 @@ type metrics struct {
 	decisions *prometheus.CounterVec // pool, reason
 	responses *prometheus.CounterVec // pool, class
 
+	rungs *rungs
+
 	// By pool; the last one is for requests without one.
 	pools []poolMetrics
 }
@@ -52,6 +54,7 @@ func newMetrics(reg prometheus.Registerer, pools []Pool, observers []*observer) 
 			Name: "warmpath_extproc_responses_total",
 			Help: "Responses that passed by, by class of status.",
 		}, []string{"pool", "class"}),
+		rungs: newRungs(pools),
 	}
 	prompt := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmpath_extproc_prompt_tokens_total",
@@ -87,7 +90,7 @@ func newMetrics(reg prometheus.Registerer, pools []Pool, observers []*observer) 
 		m.pools = append(m.pools, p)
 	}
 	for _, c := range []prometheus.Collector{m.streams, m.decision, m.decisions, m.responses, prompt, hit,
-		firstToken, broken, newInflight(pools), newTold(pools, observers)} {
+		firstToken, broken, newInflight(pools), newTold(pools, observers), m.rungs} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

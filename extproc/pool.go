@@ -133,6 +133,7 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 		d.value += "," + second.Addr
 	}
 	s.metrics.tokens(target.Pool, tokens, r.Cached())
+	s.metrics.rungs.note(target.Pool, sc.req.Rung)
 	d.asked = asked{at: now, stream: sc.body.Stream, answers: answers * max(1, sc.body.Prompts), engine: engine, pod: pod}
 	if q.whole {
 		d.asked.measure(&sc.body, sc.bytes, pod.Slot)
