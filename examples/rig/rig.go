@@ -27,7 +27,8 @@ const Model = "llama-8b"
 
 // Options say what to run.
 type Options struct {
-	Pods     []engine.Config // one for each pod
+	Pods     []engine.Config // one for each simulated pod
+	Servers  []string        // host:port of real pods, which run already and go on after Close
 	Warmpath string          // binary; empty: build it from this module
 	Listen   string          // of the Envoy that asks warmpath; empty: any free port
 	Profile  string          // empty: the default
@@ -41,14 +42,15 @@ type Rig struct {
 	Warmpath   string // the Envoy that asks warmpath, host:port
 	RoundRobin string // an Envoy that deals the same pods out in turn, host:port
 
-	dir    string
-	child  *exec.Cmd // warmpath serve
-	envoys []*envoy.Process
+	dir     string
+	servers []string
+	child   *exec.Cmd // warmpath serve
+	envoys  []*envoy.Process
 }
 
 // Start starts all, or nothing.
 func Start(ctx context.Context, o Options) (*Rig, error) {
-	r := &Rig{}
+	r := &Rig{servers: o.Servers}
 	if err := r.start(ctx, o); err != nil {
 		r.Close()
 		return nil, err
@@ -113,6 +115,10 @@ func (r *Rig) hosts() (list []host) {
 	for i, p := range r.Pods {
 		address, port, _ := strings.Cut(p.Addr, ":")
 		list = append(list, host{fmt.Sprintf("pod-%d", i), address, port})
+	}
+	for i, addr := range r.servers {
+		address, port, _ := strings.Cut(addr, ":")
+		list = append(list, host{fmt.Sprintf("server-%d", i), address, port})
 	}
 	return list
 }
