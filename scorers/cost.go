@@ -44,7 +44,7 @@ const (
 
 	// The KV cache grows while answers do, so a pod that is nearly full will have
 	// to freeze some of them for seconds.
-	kvFree, kvFull, kvSeconds = 0.7, 1.05, 2.0
+	kvFree, kvFull, kvSeconds = 0.7, 1.05, 4.0
 	kvGrowth                  = 300 // tokens that the request will add
 
 	// An adapter that is not resident evicts another one, which must come back.
