@@ -47,9 +47,9 @@ const (
 	kvFree, kvFull, kvSeconds = 0.7, 1.05, 4.0
 	kvGrowth                  = 300 // tokens that the request will add
 
-	// An adapter that is not resident evicts another one, which must come back.
-	adapterLoad = 0.06 // seconds
-	adapterSlot = 0.2  // seconds until a slot is free
+	// An adapter that is not resident evicts another one, which must come back: a
+	// fixed price, seconds, and its wait twice.
+	adapterEvicts, adapterTwice = 0.1, 2
 )
 
 var _ policy = (*cost)(nil)
@@ -76,7 +76,7 @@ func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {
 			k.stall*active*s.Token*min(uncached, longest) +
 			k.batch*active*s.Base +
 			memory(c, uncached) +
-			adapterCost(c.Adapter)
+			adapterCost(c)
 	}
 }
 
@@ -85,21 +85,18 @@ func memory(c *podstate.Candidate, uncached float64) float64 {
 	if !c.Stats.Has(podstate.FieldKVUsage) {
 		return 0
 	}
-	used := c.Stats.KVUsage
+	used := c.Trust * c.Stats.KVUsage // without it, what we sent is left
 	if c.Stats.Has(podstate.FieldKVTokens) && c.Stats.KVTokens > 0 {
 		used += (c.Charge.Held*unseenShare(c) + uncached + kvGrowth) / float64(c.Stats.KVTokens)
 	}
 	return kvSeconds * max(0, used-kvFree) / (kvFull - min(used, 1))
 }
 
-func adapterCost(a podstate.AdapterState) float64 {
-	switch a {
-	case podstate.AdapterFree:
-		return adapterLoad
-	case podstate.AdapterFull:
-		return adapterSlot
+func adapterCost(c *podstate.Candidate) float64 {
+	if c.Adapter <= podstate.AdapterResident {
+		return 0
 	}
-	return 0
+	return adapterEvicts + adapterTwice*c.AdapterWait
 }
 
 // near is how much more than the best a pod may cost and still be as good: the
