@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -50,7 +51,8 @@ type observer struct {
 	Observe
 	truth  truth
 	budget *budget
-	sight  sight
+	tapped sight // of the streams that a tap could have shown
+	obeyed sight // of the responses whose body Envoy was asked for
 }
 
 func newObserver(o Observe, epp bool) *observer {
@@ -79,20 +81,26 @@ func (o *observer) samples() bool {
 	case !o.taps():
 		return o.Usage == auto
 	default:
-		return o.sight.none() && (o.FirstToken == auto || o.Usage == auto)
+		return o.tapped.none() && (o.FirstToken == auto || o.Usage == auto)
 	}
 }
 
-// sight finds out whether the gateway has a tap filter.
-type sight struct {
-	mu    sync.Mutex
-	n     int     // streams that a tap could have shown
-	share float64 // of which one has
+// overrides reports whether Envoy can be asked for bodies. One that may not be
+// asked (allow_mode_override) says nothing, so it is tried again now and then.
+func (o *observer) overrides() bool {
+	return !o.obeyed.none() || rand.IntN(64) == 0
 }
 
-func (s *sight) note(tapped bool) {
+// sight finds out whether the gateway does something at all.
+type sight struct {
+	mu    sync.Mutex
+	n     int     // responses for which it should have
+	share float64 // and has
+}
+
+func (s *sight) note(seen bool) {
 	x := 0.0
-	if tapped {
+	if seen {
 		x = 1
 	}
 	s.mu.Lock()
@@ -101,8 +109,8 @@ func (s *sight) note(tapped bool) {
 	s.share += (x - s.share) * max(newest, 1/float64(s.n))
 }
 
-// none is true when some streams have gone by and no tap has come. Very short
-// streams end before it does.
+// none is true when some responses have gone by and nothing was seen. One may be
+// seen of many, or a client may go away before anything can be.
 func (s *sight) none() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +153,7 @@ func (st *stream) headersTell() bool {
 }
 
 // tapComes reports whether a tap will show the response.
-func (st *stream) tapComes() bool { return st.tap != 0 && !st.passes && !st.observer().sight.none() }
+func (st *stream) tapComes() bool { return st.tap != 0 && !st.passes && !st.observer().tapped.none() }
 
 // pass returns the mode in which Envoy should send the body of a good response.
 func (st *stream) pass(h *headers) bodyMode {
@@ -155,6 +163,7 @@ func (st *stream) pass(h *headers) bodyMode {
 	}
 	now := time.Now()
 	switch {
+	case !o.overrides():
 	case h.eventStream && o.samples():
 		if st.advance == 0 {
 			st.advance = o.budget.takeStream(now)
@@ -162,7 +171,7 @@ func (st *stream) pass(h *headers) bodyMode {
 		if st.advance > 0 {
 			return modeStreamed
 		}
-	case h.eventStream, o.Usage == off, !h.json || h.encoded, h.contentLength <= 0 || h.contentLength > maxWhole:
+	case h.eventStream, o.Usage == off, !st.asked.body, !h.json || h.encoded, h.contentLength <= 0 || h.contentLength > maxWhole:
 	case o.budget.take(now, wholeCost+byteCost*float64(h.contentLength)):
 		return modeBuffered
 	}

@@ -164,6 +164,34 @@ func TestWholeAnswersAreRead(t *testing.T) {
 			}
 		})
 	}
+	t.Run("not for requests without a body", func(t *testing.T) {
+		g := newGateway(t, Config{}, "m", observed(Observe{}))
+		d := g.open(t)
+		d.send(in(reqHeaders(true, ":path", "/v1/models"), buffered))
+		d.expect(pickHeaders)
+		d.send(respHeaders(false, "200", podA, 1, "content-type", "application/json", "content-length", "93"))
+		d.expect("response-headers")
+	})
+	t.Run("not from an Envoy that does not obey", func(t *testing.T) {
+		g := newGateway(t, Config{}, "", observed(Observe{CPUBudget: 1}))
+		asked := 0
+		for range 48 {
+			d, _ := g.decide(t, buffered, longChat(false))
+			d.send(respHeaders(false, "200", podA, 1, "content-type", "application/json", "content-length", "93"))
+			r, err := d.stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.GetModeOverride() != nil {
+				asked++
+			}
+			d.stream.CloseSend()
+			g.settle(0)
+		}
+		if asked < 16 || asked > 24 {
+			t.Errorf("asked %d times of 48; want 16, and now and then again", asked)
+		}
+	})
 	t.Run("within the budget", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", observed(Observe{CPUBudget: 2 * wholeCost}))
 		got := map[string]int{}

@@ -134,7 +134,7 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 	}
 	s.metrics.tokens(target.Pool, tokens, r.Cached())
 	s.metrics.rungs.note(target.Pool, sc.req.Rung)
-	d.asked = asked{at: now, stream: sc.body.Stream, answers: answers * max(1, sc.body.Prompts), engine: engine, pod: pod}
+	d.asked = asked{at: now, body: len(q.body) > 0, stream: sc.body.Stream, answers: answers * max(1, sc.body.Prompts), engine: engine, pod: pod}
 	if q.whole {
 		d.asked.measure(&sc.body, sc.bytes, pod.Slot)
 	}

@@ -122,6 +122,9 @@ func (st *stream) onTap(m *message) {
 // endWatch is called when the request has ended. A tap may still have the last
 // piece of the response to show, or all of it.
 func (st *stream) endWatch() {
+	if st.passes && st.config.response == modeNone {
+		st.observer().obeyed.note(st.answer != nil)
+	}
 	switch {
 	case st.tap == 0:
 		st.settle()
@@ -137,7 +140,7 @@ func (st *stream) endWatch() {
 func (st *stream) giveUpTap() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.observer().sight.note(false)
+	st.observer().tapped.note(false)
 	st.settle()
 }
 
@@ -155,7 +158,7 @@ func (st *stream) endTap() {
 func (st *stream) becomeTap(number uint64) {
 	st.phase = gone // there is nothing to decide
 	if st.shown = st.srv.taps.take(number); st.shown != nil {
-		st.shown.observer().sight.note(true)
+		st.shown.observer().tapped.note(true)
 	}
 	if !st.isTap {
 		st.isTap = true

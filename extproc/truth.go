@@ -42,6 +42,7 @@ const (
 // asked is what a response will be compared with.
 type asked struct {
 	at      time.Time     // when it was decided
+	body    bool          // it has one
 	stream  bool          // events are wanted
 	answers int           // how many are
 	engine  string        // of the pod, as in scrape's table; empty: not known
