@@ -1,8 +1,9 @@
 // Command warmpath is an Envoy ext_proc server that sends each LLM request to
 // the GPU pod that will answer it soonest.
 //
-// main.go reads the command line, commands.go has the body of each command,
-// wire.go makes and runs the parts of the server, and pool.go those of a pool.
+// main.go reads the command line, commands.go has the body of each command, but
+// for those about past decisions, which are in decisions.go; wire.go makes and
+// runs the parts of the server, and pool.go those of a pool.
 package main
 
 import (
@@ -31,6 +32,8 @@ Usage: warmpath COMMAND [flags]
   bootstrap  --config FILE                      print a configuration for Envoy
   check      --config FILE [--envoy FILE]       say what is wrong with a configuration
   inspect    URL                                show what is read from a pod
+  explain    ID                                 say why a request went where it went
+  replay     FILE [--profile NAMES]             make logged decisions again, and compare profiles
   sim        [flags]                            compare policies in a simulation
   version                                       print the version
 
@@ -45,6 +48,8 @@ func commands() map[string]func(ctx context.Context, args []string, stdout io.Wr
 		"bootstrap": bootstrap,
 		"check":     check,
 		"inspect":   inspect,
+		"explain":   explain,
+		"replay":    replayLog,
 		"sim":       sim.Main,
 		"version":   printVersion,
 	}

@@ -45,6 +45,7 @@ type parts struct {
 	eds    *envoy.EDS
 	picker *extproc.Server
 	admin  *admin.Server
+	past   *admin.Recorder
 	ready  atomic.Bool
 	log    *slog.Logger
 }
@@ -62,6 +63,9 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 		return nil, err
 	}
 	p := &parts{server: cfg.Server, log: log, eds: envoy.NewEDS(poolNames(cfg), log)}
+	if p.past, err = admin.NewRecorder(logConfig(cfg.Server.DecisionLog), len(cfg.Pools), reg, log); err != nil {
+		return nil, err
+	}
 	var picked []extproc.Pool
 	var shown []admin.Pool
 	for _, c := range cfg.Pools {
@@ -71,7 +75,8 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 		}
 		p.pools = append(p.pools, pool)
 		picked = append(picked, extproc.Pool{
-			Name: c.Name, Table: pool.table, Index: pool.index, Policy: pool.profile,
+			Name: c.Name, Table: pool.table, Index: pool.index,
+			Policy:  p.past.Watch(c.Name, c.Profile, c.Weights, pool.profile),
 			Observe: extproc.Observe{FirstToken: c.Observe.FirstToken, Usage: c.Observe.Usage, CPUBudget: c.Observe.CpuBudget},
 		})
 		shown = append(shown, admin.Pool{
@@ -93,9 +98,14 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 	}
 	p.eds.Register(p.picker.Registrar())
 	p.admin = admin.New(admin.Config{
-		Token: cfg.Server.Admin.AdminToken, Pools: shown, Gatherer: reg, Ready: p.ready.Load, Now: time.Now,
+		Token: cfg.Server.Admin.AdminToken, Pools: shown, Decisions: p.past, Gatherer: reg, Ready: p.ready.Load, Now: time.Now,
 	}, log)
 	return p, nil
+}
+
+// logConfig is of no log if c is nil.
+func logConfig(c *configpb.DecisionLog) admin.LogConfig {
+	return admin.LogConfig{File: c.GetFile(), Sample: c.GetSample(), MaxBytes: int64(c.GetMaxMegabytes()) << 20}
 }
 
 func poolNames(cfg *configpb.GatewayConfig) (names []string) {
@@ -118,6 +128,7 @@ func (p *parts) run(ctx context.Context) error {
 	defer stop()
 
 	group.Go(func() error { return p.admin.Serve(background, listeners.admin) })
+	group.Go(func() error { return p.past.Run(background) })
 	for _, pool := range p.pools {
 		group.Go(func() error { return pool.run(background) })
 	}

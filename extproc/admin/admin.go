@@ -27,11 +27,12 @@ import (
 
 // Config is what the server shows and to whom.
 type Config struct {
-	Token    string // opens the guarded paths to other hosts; empty: to none
-	Pools    []Pool
-	Gatherer prometheus.Gatherer
-	Ready    func() bool      // whether requests are served; called by any goroutine
-	Now      func() time.Time // time.Now, but in tests
+	Token     string // opens the guarded paths to other hosts; empty: to none
+	Pools     []Pool
+	Decisions *Recorder
+	Gatherer  prometheus.Gatherer
+	Ready     func() bool      // whether requests are served; called by any goroutine
+	Now       func() time.Time // time.Now, but in tests
 }
 
 // Pool is one pool as admin shows it, and where its pods' metrics are.
@@ -73,13 +74,15 @@ func New(cfg Config, log *slog.Logger) *Server {
 	guarded("GET /pods", s.pods)
 	guarded("GET /pods/{id}/inspect", s.inspect)
 	guarded("GET /pods/{id}/metrics", s.podMetrics)
+	guarded("GET /decisions", s.decisions)
+	guarded("GET /decisions/{id}", s.decision)
 	guarded("GET /debug/pprof/", pprof.Index)
 	guarded("GET /debug/pprof/cmdline", pprof.Cmdline)
 	guarded("GET /debug/pprof/profile", pprof.Profile)
 	guarded("GET /debug/pprof/symbol", pprof.Symbol)
 	guarded("GET /debug/pprof/trace", pprof.Trace)
 	guarded("/", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusNotFound, "no such page; there are /metrics, /healthz, /readyz, /pods, /pods/{address or name}/inspect and /metrics, and /debug/pprof/\n")
+		reply(w, http.StatusNotFound, "no such page; there are /metrics, /healthz, /readyz, /pods, /pods/{address or name}/inspect and /metrics, /decisions, /decisions/{id}, and /debug/pprof/\n")
 	})
 	return s
 }

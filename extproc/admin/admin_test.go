@@ -40,10 +40,15 @@ func newServer(addr, token string, ready bool) *Server {
 	}, 0)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "warmpath_test_gauge", Help: "Help."}, func() float64 { return 3 }))
+	log := slog.New(slog.DiscardHandler)
+	recorder, err := NewRecorder(LogConfig{}, 1, reg, log)
+	if err != nil {
+		panic(err)
+	}
 	return New(Config{
-		Token: token, Pools: []Pool{{Name: "a", Table: table}}, Gatherer: reg,
+		Token: token, Pools: []Pool{{Name: "a", Table: table}}, Decisions: recorder, Gatherer: reg,
 		Ready: func() bool { return ready }, Now: func() time.Time { return now },
-	}, slog.New(slog.DiscardHandler))
+	}, log)
 }
 
 func TestGuard(t *testing.T) {
@@ -73,6 +78,8 @@ func TestGuard(t *testing.T) {
 		{"a profile by name is guarded", "/debug/pprof/heap", "10.1.1.1:5", "x", "", "", "", 403},
 		{"a profile is given to loopback", "/debug/pprof/cmdline", "127.0.0.1:5", "localhost", "", "", "", 200},
 		{"a pod's metrics are guarded", "/pods/pod-0/metrics", "10.1.1.1:5", "x", "", "", "", 403},
+		{"decisions are guarded", "/decisions", "10.1.1.1:5", "x", "", "", "", 403},
+		{"a decision is guarded", "/decisions/last", "10.1.1.1:5", "x", "", "", "", 403},
 		{"what does not exist is guarded too", "/secret", "10.1.1.1:5", "x", "", "", "", 403},
 		{"what does not exist is 404", "/secret", "127.0.0.1:5", "localhost", "", "", "", 404},
 	} {

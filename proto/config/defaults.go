@@ -21,6 +21,15 @@ func setDefaults(c *configpb.GatewayConfig) {
 	text(&g.Address, ":9002")
 	text(&message(&s.Health).Address, ":9003")
 	text(&message(&s.Admin).Address, ":9090")
+	if l := s.DecisionLog; l != nil {
+		if l.Sample == 0 {
+			l.Sample = 1
+		}
+		// A hundred thousand decisions among 16 pods.
+		if l.MaxMegabytes == 0 {
+			l.MaxMegabytes = 512
+		}
+	}
 	// Envoy Gateway and the GKE gateway speak TLS to an endpoint picker, a
 	// hand-written Envoy file mostly does not. One port that takes both cannot be
 	// configured wrongly.

@@ -121,6 +121,9 @@ func decode(tree any, c *configpb.GatewayConfig) error {
 func resolvePaths(c *configpb.GatewayConfig, dir string) {
 	resolve := func(path *string) { *path = resolved(*path, dir) }
 	resolve(&c.Server.Grpc.Tls.CertDir)
+	if l := c.Server.DecisionLog; l != nil {
+		resolve(&l.File)
+	}
 	for _, p := range c.Pools {
 		resolve(&p.Discovery.File)
 		if tls := p.Scrape.Tls; tls != nil {

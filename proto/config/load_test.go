@@ -124,6 +124,17 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+func TestDefaultsOfADecisionLog(t *testing.T) {
+	c, err := Parse("testdata/c.yaml", []byte(`{server: {decisionLog: {file: log}}, pools: [{name: a, models: [m], discovery: {static: ["10.0.0.1:8000"]}}]}`), known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &configpb.DecisionLog{File: filepath.Join("testdata", "log"), Sample: 1, MaxMegabytes: 512}
+	if !proto.Equal(c.Server.DecisionLog, want) {
+		t.Errorf("got %v, want %v", c.Server.DecisionLog, want)
+	}
+}
+
 func TestFalseIsNotTheDefault(t *testing.T) {
 	c, err := Parse("c.yaml", []byte(`{envoy: {failOpen: false}, pools: [{name: a, models: [m], discovery: {dns: "a.b:80"}}]}`), known)
 	if err != nil {

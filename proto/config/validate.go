@@ -25,6 +25,9 @@ const (
 // maxBudget is more cores than the bodies of any gateway's responses take.
 const maxBudget = 64
 
+// maxMegabytes is a disk that is larger than any log should be: 16 TB.
+const maxMegabytes = 1 << 24
+
 // validator finds what is wrong with the meaning of a configuration.
 type validator struct {
 	*reader
@@ -90,6 +93,28 @@ func (v *validator) server(s *configpb.Server) {
 		}
 	}
 	v.token("server.admin.adminToken", s.Admin.AdminToken)
+	if s.DecisionLog != nil {
+		v.decisionLog(s.DecisionLog, "server.decisionLog")
+	}
+}
+
+func (v *validator) decisionLog(l *configpb.DecisionLog, path string) {
+	if l.File == "" {
+		v.mistake(path+".file", "missing; want the file for the log, or no decisionLog at all")
+	} else if dir := filepath.Dir(resolved(l.File, v.dir)); !isDir(dir) {
+		v.mistake(path+".file", "%q; want a file in a folder that exists; %s does not", clip(l.File), dir)
+	}
+	if !(l.Sample > 0 && l.Sample <= 1) {
+		v.mistake(path+".sample", "%v; want a share above 0 and up to 1", l.Sample)
+	}
+	if l.MaxMegabytes < 1 || l.MaxMegabytes > maxMegabytes {
+		v.mistake(path+".maxMegabytes", "%d; want 1 to %d", l.MaxMegabytes, maxMegabytes)
+	}
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
 }
 
 // token wants what can stand in a header. It stays out of the message.

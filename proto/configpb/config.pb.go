@@ -118,6 +118,7 @@ type Server struct {
 	Grpc          *GRPC                  `protobuf:"bytes,1,opt,name=grpc,proto3" json:"grpc,omitempty"`
 	Health        *Listener              `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"` // default ":9003"
 	Admin         *Admin                 `protobuf:"bytes,3,opt,name=admin,proto3" json:"admin,omitempty"`
+	DecisionLog   *DecisionLog           `protobuf:"bytes,4,opt,name=decision_log,json=decisionLog,proto3" json:"decision_log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,6 +170,13 @@ func (x *Server) GetHealth() *Listener {
 func (x *Server) GetAdmin() *Admin {
 	if x != nil {
 		return x.Admin
+	}
+	return nil
+}
+
+func (x *Server) GetDecisionLog() *DecisionLog {
+	if x != nil {
+		return x.DecisionLog
 	}
 	return nil
 }
@@ -373,6 +381,68 @@ func (x *Admin) GetAdminToken() string {
 	return ""
 }
 
+// DecisionLog, if given, has decisions written to a file, for `warmpath replay`.
+// Prompts are not in it.
+type DecisionLog struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	Sample        float64                `protobuf:"fixed64,2,opt,name=sample,proto3" json:"sample,omitempty"`                                // share of the decisions; default 1: all
+	MaxMegabytes  int32                  `protobuf:"varint,3,opt,name=max_megabytes,json=maxMegabytes,proto3" json:"max_megabytes,omitempty"` // of the file and its predecessor, file.1, together; default 512
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DecisionLog) Reset() {
+	*x = DecisionLog{}
+	mi := &file_config_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DecisionLog) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DecisionLog) ProtoMessage() {}
+
+func (x *DecisionLog) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DecisionLog.ProtoReflect.Descriptor instead.
+func (*DecisionLog) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DecisionLog) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *DecisionLog) GetSample() float64 {
+	if x != nil {
+		return x.Sample
+	}
+	return 0
+}
+
+func (x *DecisionLog) GetMaxMegabytes() int32 {
+	if x != nil {
+		return x.MaxMegabytes
+	}
+	return 0
+}
+
 // Pool is a set of pods that serve the same model.
 type Pool struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -391,7 +461,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +473,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +486,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{6}
+	return file_config_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Pool) GetName() string {
@@ -496,7 +566,7 @@ type Discovery struct {
 
 func (x *Discovery) Reset() {
 	*x = Discovery{}
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +578,7 @@ func (x *Discovery) String() string {
 func (*Discovery) ProtoMessage() {}
 
 func (x *Discovery) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +591,7 @@ func (x *Discovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discovery.ProtoReflect.Descriptor instead.
 func (*Discovery) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{7}
+	return file_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Discovery) GetStatic() []*structpb.Value {
@@ -564,7 +634,7 @@ type Kubernetes struct {
 
 func (x *Kubernetes) Reset() {
 	*x = Kubernetes{}
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +646,7 @@ func (x *Kubernetes) String() string {
 func (*Kubernetes) ProtoMessage() {}
 
 func (x *Kubernetes) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +659,7 @@ func (x *Kubernetes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kubernetes.ProtoReflect.Descriptor instead.
 func (*Kubernetes) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{8}
+	return file_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Kubernetes) GetInferencePool() string {
@@ -638,7 +708,7 @@ type Scrape struct {
 
 func (x *Scrape) Reset() {
 	*x = Scrape{}
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +720,7 @@ func (x *Scrape) String() string {
 func (*Scrape) ProtoMessage() {}
 
 func (x *Scrape) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +733,7 @@ func (x *Scrape) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrape.ProtoReflect.Descriptor instead.
 func (*Scrape) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{9}
+	return file_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Scrape) GetInterval() string {
@@ -720,7 +790,7 @@ type ScrapeTLS struct {
 
 func (x *ScrapeTLS) Reset() {
 	*x = ScrapeTLS{}
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +802,7 @@ func (x *ScrapeTLS) String() string {
 func (*ScrapeTLS) ProtoMessage() {}
 
 func (x *ScrapeTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +815,7 @@ func (x *ScrapeTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrapeTLS.ProtoReflect.Descriptor instead.
 func (*ScrapeTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{10}
+	return file_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ScrapeTLS) GetCaFile() string {
@@ -789,7 +859,7 @@ type Observe struct {
 
 func (x *Observe) Reset() {
 	*x = Observe{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +871,7 @@ func (x *Observe) String() string {
 func (*Observe) ProtoMessage() {}
 
 func (x *Observe) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +884,7 @@ func (x *Observe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observe.ProtoReflect.Descriptor instead.
 func (*Observe) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Observe) GetFirstToken() string {
@@ -851,7 +921,7 @@ type Envoy struct {
 
 func (x *Envoy) Reset() {
 	*x = Envoy{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +933,7 @@ func (x *Envoy) String() string {
 func (*Envoy) ProtoMessage() {}
 
 func (x *Envoy) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +946,7 @@ func (x *Envoy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Envoy.ProtoReflect.Descriptor instead.
 func (*Envoy) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Envoy) GetListen() string {
@@ -919,11 +989,12 @@ const file_config_proto_rawDesc = "" +
 	"\x06server\x18\x03 \x01(\v2\x13.warmpath.v1.ServerR\x06server\x12'\n" +
 	"\x05pools\x18\x04 \x03(\v2\x11.warmpath.v1.PoolR\x05pools\x12!\n" +
 	"\fdefault_pool\x18\x05 \x01(\tR\vdefaultPool\x12(\n" +
-	"\x05envoy\x18\x06 \x01(\v2\x12.warmpath.v1.EnvoyR\x05envoy\"\x88\x01\n" +
+	"\x05envoy\x18\x06 \x01(\v2\x12.warmpath.v1.EnvoyR\x05envoy\"\xc5\x01\n" +
 	"\x06Server\x12%\n" +
 	"\x04grpc\x18\x01 \x01(\v2\x11.warmpath.v1.GRPCR\x04grpc\x12-\n" +
 	"\x06health\x18\x02 \x01(\v2\x15.warmpath.v1.ListenerR\x06health\x12(\n" +
-	"\x05admin\x18\x03 \x01(\v2\x12.warmpath.v1.AdminR\x05admin\"$\n" +
+	"\x05admin\x18\x03 \x01(\v2\x12.warmpath.v1.AdminR\x05admin\x12;\n" +
+	"\fdecision_log\x18\x04 \x01(\v2\x18.warmpath.v1.DecisionLogR\vdecisionLog\"$\n" +
 	"\bListener\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\"D\n" +
 	"\x04GRPC\x12\x18\n" +
@@ -935,7 +1006,11 @@ const file_config_proto_rawDesc = "" +
 	"\x05Admin\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1f\n" +
 	"\vadmin_token\x18\x02 \x01(\tR\n" +
-	"adminToken\"\x89\x03\n" +
+	"adminToken\"^\n" +
+	"\vDecisionLog\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x16\n" +
+	"\x06sample\x18\x02 \x01(\x01R\x06sample\x12#\n" +
+	"\rmax_megabytes\x18\x03 \x01(\x05R\fmaxMegabytes\"\x89\x03\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06models\x18\x02 \x03(\tR\x06models\x12\x1a\n" +
@@ -1004,7 +1079,7 @@ func file_config_proto_rawDescGZIP() []byte {
 	return file_config_proto_rawDescData
 }
 
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_config_proto_goTypes = []any{
 	(*GatewayConfig)(nil),  // 0: warmpath.v1.GatewayConfig
 	(*Server)(nil),         // 1: warmpath.v1.Server
@@ -1012,38 +1087,40 @@ var file_config_proto_goTypes = []any{
 	(*GRPC)(nil),           // 3: warmpath.v1.GRPC
 	(*TLS)(nil),            // 4: warmpath.v1.TLS
 	(*Admin)(nil),          // 5: warmpath.v1.Admin
-	(*Pool)(nil),           // 6: warmpath.v1.Pool
-	(*Discovery)(nil),      // 7: warmpath.v1.Discovery
-	(*Kubernetes)(nil),     // 8: warmpath.v1.Kubernetes
-	(*Scrape)(nil),         // 9: warmpath.v1.Scrape
-	(*ScrapeTLS)(nil),      // 10: warmpath.v1.ScrapeTLS
-	(*Observe)(nil),        // 11: warmpath.v1.Observe
-	(*Envoy)(nil),          // 12: warmpath.v1.Envoy
-	nil,                    // 13: warmpath.v1.Pool.WeightsEntry
-	nil,                    // 14: warmpath.v1.Scrape.SeriesEntry
-	(*structpb.Value)(nil), // 15: google.protobuf.Value
+	(*DecisionLog)(nil),    // 6: warmpath.v1.DecisionLog
+	(*Pool)(nil),           // 7: warmpath.v1.Pool
+	(*Discovery)(nil),      // 8: warmpath.v1.Discovery
+	(*Kubernetes)(nil),     // 9: warmpath.v1.Kubernetes
+	(*Scrape)(nil),         // 10: warmpath.v1.Scrape
+	(*ScrapeTLS)(nil),      // 11: warmpath.v1.ScrapeTLS
+	(*Observe)(nil),        // 12: warmpath.v1.Observe
+	(*Envoy)(nil),          // 13: warmpath.v1.Envoy
+	nil,                    // 14: warmpath.v1.Pool.WeightsEntry
+	nil,                    // 15: warmpath.v1.Scrape.SeriesEntry
+	(*structpb.Value)(nil), // 16: google.protobuf.Value
 }
 var file_config_proto_depIdxs = []int32{
 	1,  // 0: warmpath.v1.GatewayConfig.server:type_name -> warmpath.v1.Server
-	6,  // 1: warmpath.v1.GatewayConfig.pools:type_name -> warmpath.v1.Pool
-	12, // 2: warmpath.v1.GatewayConfig.envoy:type_name -> warmpath.v1.Envoy
+	7,  // 1: warmpath.v1.GatewayConfig.pools:type_name -> warmpath.v1.Pool
+	13, // 2: warmpath.v1.GatewayConfig.envoy:type_name -> warmpath.v1.Envoy
 	3,  // 3: warmpath.v1.Server.grpc:type_name -> warmpath.v1.GRPC
 	2,  // 4: warmpath.v1.Server.health:type_name -> warmpath.v1.Listener
 	5,  // 5: warmpath.v1.Server.admin:type_name -> warmpath.v1.Admin
-	4,  // 6: warmpath.v1.GRPC.tls:type_name -> warmpath.v1.TLS
-	7,  // 7: warmpath.v1.Pool.discovery:type_name -> warmpath.v1.Discovery
-	9,  // 8: warmpath.v1.Pool.scrape:type_name -> warmpath.v1.Scrape
-	13, // 9: warmpath.v1.Pool.weights:type_name -> warmpath.v1.Pool.WeightsEntry
-	11, // 10: warmpath.v1.Pool.observe:type_name -> warmpath.v1.Observe
-	15, // 11: warmpath.v1.Discovery.static:type_name -> google.protobuf.Value
-	8,  // 12: warmpath.v1.Discovery.kubernetes:type_name -> warmpath.v1.Kubernetes
-	10, // 13: warmpath.v1.Scrape.tls:type_name -> warmpath.v1.ScrapeTLS
-	14, // 14: warmpath.v1.Scrape.series:type_name -> warmpath.v1.Scrape.SeriesEntry
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	6,  // 6: warmpath.v1.Server.decision_log:type_name -> warmpath.v1.DecisionLog
+	4,  // 7: warmpath.v1.GRPC.tls:type_name -> warmpath.v1.TLS
+	8,  // 8: warmpath.v1.Pool.discovery:type_name -> warmpath.v1.Discovery
+	10, // 9: warmpath.v1.Pool.scrape:type_name -> warmpath.v1.Scrape
+	14, // 10: warmpath.v1.Pool.weights:type_name -> warmpath.v1.Pool.WeightsEntry
+	12, // 11: warmpath.v1.Pool.observe:type_name -> warmpath.v1.Observe
+	16, // 12: warmpath.v1.Discovery.static:type_name -> google.protobuf.Value
+	9,  // 13: warmpath.v1.Discovery.kubernetes:type_name -> warmpath.v1.Kubernetes
+	11, // 14: warmpath.v1.Scrape.tls:type_name -> warmpath.v1.ScrapeTLS
+	15, // 15: warmpath.v1.Scrape.series:type_name -> warmpath.v1.Scrape.SeriesEntry
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -1051,14 +1128,14 @@ func file_config_proto_init() {
 	if File_config_proto != nil {
 		return
 	}
-	file_config_proto_msgTypes[12].OneofWrappers = []any{}
+	file_config_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

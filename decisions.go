@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/warmpath/warmpath/scorers/replay"
+)
+
+// replayLog makes the decisions of a log again.
+func replayLog(ctx context.Context, args []string, stdout io.Writer) error {
+	fs := pflag.NewFlagSet("replay", pflag.ContinueOnError)
+	profiles := fs.StringArray("profile", nil, "compare with these `PROFILES`, separated by commas, or with the weights of one, as in queue=2,prefix=3; may be repeated")
+	rows := fs.String("csv", "", "write a row for each decision and profile to this `FILE`")
+	files, err := parse(fs, args, "FILE", 1, stdout)
+	if err != nil {
+		return err
+	}
+	study, err := replay.NewStudy(policies(*profiles))
+	if err != nil {
+		return misuse(err.Error())
+	}
+	log, err := os.Open(files[0])
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	flush := func() error { return nil }
+	if *rows != "" {
+		f, err := os.Create(*rows)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		flush = study.WriteCSV(f)
+	}
+	for d, err := range replay.Read(log) {
+		if err != nil {
+			study.Skip(err)
+		} else if err := study.Add(d); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if err := errors.Join(flush(), study.WriteText(stdout)); err != nil {
+		return err
+	}
+	return study.OK()
+}
+
+// policies splits lists of profiles, but not weights.
+func policies(args []string) (list []string) {
+	for _, arg := range args {
+		if strings.Contains(arg, "=") {
+			list = append(list, arg)
+		} else {
+			list = append(list, strings.Split(arg, ",")...)
+		}
+	}
+	return list
+}
+
+// explain shows why a decision came out as it did.
+func explain(ctx context.Context, args []string, stdout io.Writer) error {
+	fs := pflag.NewFlagSet("explain", pflag.ContinueOnError)
+	admin := fs.String("admin", "http://127.0.0.1:9090", "`URL` of server.admin of the warmpath that decided")
+	token := fs.String("token", "", "its server.admin.adminToken, which other hosts need")
+	file := fs.String("file", "", "look in this log `FILE` instead")
+	ids, err := parse(fs, args, "ID", 1, stdout)
+	if err != nil {
+		return err
+	}
+	var d *replay.Decision
+	if *file != "" {
+		d, err = findDecision(*file, ids[0])
+	} else {
+		d, err = fetchDecision(ctx, *admin, *token, ids[0])
+	}
+	if err != nil {
+		return err
+	}
+	return d.Explain(stdout)
+}
+
+// findDecision looks for a decision in a log; "last" is the last one.
+func findDecision(file, id string) (found *replay.Decision, err error) {
+	log, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	for d, err := range replay.Read(log) {
+		if err == nil && (id == "last" || d.ID() == id) {
+			found = d
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("no decision %q in %s", id, file)
+	}
+	return found, nil
+}
+
+// fetchDecision asks a running warmpath.
+func fetchDecision(ctx context.Context, admin, token, id string) (*replay.Decision, error) {
+	base := strings.TrimSuffix(admin, "/")
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/decisions/"+url.PathEscape(id), nil)
+	if err != nil {
+		return nil, misuse(err.Error())
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := http.Client{Timeout: 10 * time.Second}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 256<<20))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s: %s", base, resp.Status, strings.TrimSpace(string(text)))
+	}
+	return replay.Parse(text)
+}
