@@ -9,7 +9,7 @@ BENCHTIME ?= 1s
 # Everything that the targets install goes here; git ignores it.
 TOOLS := $(CURDIR)/.tools
 
-.PHONY: build demo test check bench proto envoy engines lint fresh fuzz clean
+.PHONY: build demo test check bench proto envoy engines vllm-test lint fresh fuzz clean
 
 build: ## the binary, bin/warmpath
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/warmpath .
@@ -90,6 +90,12 @@ $(TOOLS)/engines: examples/engines/requirements.txt
 	@python3 -m venv $@.new && $@.new/bin/python -m pip install -q --disable-pip-version-check -r $< || \
 	  { echo 'this needs python3 with venv and pip'; exit 1; }
 	@rm -rf $@ && mv $@.new $@ && touch $@
+
+vllm-test: envoy engines $(TOOLS)/vllm/complete ## a real vLLM on the CPU: 5 GB of disk, 5 GB of memory, ten minutes; rm -r .tools/vllm afterwards
+	VLLM_PYTHON=$(TOOLS)/vllm/bin/python go test -tags vllm -run VLLM -count=1 -v -timeout 40m ./examples/engines
+
+$(TOOLS)/vllm/complete: examples/engines/vllm.sh # in its place: its programs know their folder
+	rm -rf $(@D) && bash $< $(@D) && touch $@
 
 clean: ## what make has made, tools included
 	rm -rf bin $(TOOLS)

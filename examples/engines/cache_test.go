@@ -69,6 +69,30 @@ func everyAPI(t *testing.T, f *fleet) {
 	}
 }
 
+// Of streams, a share is read to its end; all of them, as long as there are few.
+func streamsTell(t *testing.T, f *fleet) {
+	actual := func() float64 { return metric(t, f.Admin, "warmpath_extproc_cached_tokens_actual_total") }
+	body := chat("any", words(30, 1000), 30, true)
+	var before float64
+	var cached int
+	for range 2 {
+		before = actual()
+		err := events(stream(t.Context(), t, f.Warmpath, body), func(data string) bool {
+			if data != "[DONE]" {
+				cached = parse(t, data).Usage.Details.Cached
+			}
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cached < 900 {
+		t.Fatalf("a prompt of 1,000 words, sent again, finds %d tokens cached", cached)
+	}
+	eventually(t, "warmpath has learned what was cached", func() bool { return actual()-before == float64(cached) })
+}
+
 // cachedTokens finds how many tokens were cached, whatever the API.
 func cachedTokens(t *testing.T, text []byte) float64 {
 	t.Helper()

@@ -279,8 +279,8 @@ func eventually(t *testing.T, what string, ok func() bool) time.Duration {
 	return time.Since(start)
 }
 
-// number is a reported value; NaN's place is taken by an error.
-func (p *pod) number(t *testing.T, name string) float64 {
+// number is a reported value, which must be there.
+func (p pod) number(t *testing.T, name string) float64 {
 	t.Helper()
 	v, ok := p.Reported[name].(float64)
 	if !ok {

@@ -27,6 +27,7 @@ func TestLlamaCpp(t *testing.T) {
 		{"an abort gives the reservation back", abortReleases},
 		{"a prompt goes where its prefix is cached", prefixStays},
 		{"what every API says of caches is understood", everyAPI},
+		{"what a stream says of caches is understood", streamsTell},
 		{"a dead server is left out and comes back", deathAndReturn},
 	} {
 		t.Run(c.rule, func(t *testing.T) { c.test(t, f) })
