@@ -68,18 +68,28 @@ func (unhealthy) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
 	}
 }
 
-// full passes over pods whose adapter slots are all in use, as long as some
-// other pod has a free one: there the request would wait for a slot. Pods that
-// hold the adapter alone are no reason to pass over the others, or a popular
-// adapter could never spread.
+// full passes over pods whose adapter slots are all in use: there the request
+// waits until every request of one of those adapters has ended, and for ever if
+// more keep coming. It needs a pod with a free slot, or one that holds the
+// adapter and is not crowded by it, or a popular adapter could never spread.
 type full struct{}
 
 var _ Filter = full{}
 
 func (full) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
 	clear(out)
-	free := func(c podstate.Candidate) bool { return c.Adapter == podstate.AdapterFree }
-	if pods[0].Adapter == podstate.AdapterNone || !slices.ContainsFunc(pods, free) {
+	if pods[0].Adapter == podstate.AdapterNone {
+		return
+	}
+	requests := 0
+	for i := range pods {
+		requests += pods[i].Charge.Requests
+	}
+	crowd := 4 + 2*requests/len(pods)
+	open := func(c podstate.Candidate) bool {
+		return c.Adapter == podstate.AdapterFree || c.Adapter == podstate.AdapterResident && c.Charge.Requests < crowd
+	}
+	if !slices.ContainsFunc(pods, open) {
 		return
 	}
 	for i := range pods {

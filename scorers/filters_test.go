@@ -14,6 +14,8 @@ func TestFilters(t *testing.T) {
 	out := podstate.Candidate{Health: podstate.Health{Out: podstate.OutEjected}}
 	ok := podstate.Candidate{}
 	resident, free, full := adapter(podstate.AdapterResident), adapter(podstate.AdapterFree), adapter(podstate.AdapterFull)
+	crowded := resident
+	crowded.Charge.Requests = 20
 	gone := adapter(podstate.AdapterMissing)
 	new := waits(0, 0)
 	short := reported(podstate.FieldMaxModelLen, podstate.Stats{MaxModelLen: 4096})
@@ -41,7 +43,8 @@ func TestFilters(t *testing.T) {
 		{"sick pods if there are no others", nil, pods{out, out}, []int{0, 1}, ""},
 		{"sick pods of a subset without others", []string{"10.0.0.1"}, pods{out, ok}, []int{0}, ""},
 		{"full adapter slots if another is free", nil, pods{full, free, resident}, []int{1, 2}, ""},
-		{"full adapter slots if the adapter is on one pod only", nil, pods{full, full, resident}, []int{0, 1, 2}, ""},
+		{"full adapter slots if another holds the adapter", nil, pods{full, full, resident}, []int{2}, ""},
+		{"full adapter slots if a crowded pod alone holds the adapter", nil, pods{full, full, crowded}, []int{0, 1, 2}, ""},
 		{"pods without the adapter if another has it", nil, pods{gone, full}, []int{1}, ""},
 		{"pods that slept when they fell silent", nil, pods{aged(sleeps, 60), sleeps}, []int{0}, ""},
 		{"pods whose context is too short for the prompt", nil, pods{short, ok}, []int{1}, ""},
