@@ -104,16 +104,18 @@ func (p *Profile) Choose(req *Request, pods []podstate.Candidate) (first, second
 	first, second = -1, -1
 	var firstHash, secondHash uint64
 	for i, c := range p.costs {
-		if h := order(key, pods[i].Pod); c <= best && (first < 0 || h > firstHash) {
+		if c > best {
+			continue
+		}
+		if h := order(key, pods[i].Pod); first < 0 || h > firstHash {
 			first, firstHash = i, h
 		}
 	}
 	for i, c := range p.costs {
-		if i == first {
+		if i == first || second >= 0 && c > p.costs[second] {
 			continue
 		}
-		h := mix(req.Seed, pods[i].Pod.Slot)
-		if second < 0 || c < p.costs[second] || c == p.costs[second] && h > secondHash {
+		if h := mix(req.Seed, pods[i].Pod.Slot); second < 0 || c < p.costs[second] || h > secondHash {
 			second, secondHash = i, h
 		}
 	}
