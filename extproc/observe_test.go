@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/warmpath/warmpath/extproc/openai"
 	"github.com/warmpath/warmpath/podstate"
 )
 
@@ -276,4 +277,15 @@ func TestHealthByResponses(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestBytesPerToken(t *testing.T) {
+	g := newGateway(t, Config{}, "", observed(Observe{}))
+	if got := g.server.BytesPerToken(0); got != 4 {
+		t.Errorf("%v before any response, want 4", got)
+	}
+	g.server.observers[0].truth.learn(&asked{text: 3000}, &openai.Usage{Prompt: 1000, Cached: -1}, nil)
+	if got := g.server.BytesPerToken(0); !near(got, 3, 0.01) {
+		t.Errorf("%v after a prompt of 3,000 bytes in 1,000 tokens", got)
+	}
 }

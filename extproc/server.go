@@ -137,6 +137,10 @@ func (s *Server) options(creds credentials.TransportCredentials) []grpc.ServerOp
 	}
 }
 
+// BytesPerToken is how much text a token of the pool's prompts stands for, as its
+// responses tell; 4 before any has.
+func (s *Server) BytesPerToken(pool int) float64 { return s.observers[pool].truth.now().text }
+
 // Registrar takes further services for the gRPC port, before Serve.
 func (s *Server) Registrar() grpc.ServiceRegistrar { return s.grpc }
 
