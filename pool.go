@@ -24,14 +24,9 @@ import (
 	"github.com/warmpath/warmpath/scorers"
 )
 
-const (
-	// bytesPerToken turns a KV cache into text that it holds: what English has,
-	// roughly, in all tokenizers of today.
-	bytesPerToken = 4
-	// cacheCheck is how often the index learns what the pods say about their
-	// caches. They change when a pod starts again.
-	cacheCheck = time.Second
-)
+// cacheCheck is how often the index learns what the pods say about their caches.
+// They change when a pod starts again.
+const cacheCheck = time.Second
 
 // pool is what belongs to one pool: who its pods are, what they are doing, and
 // how one is chosen.
@@ -47,6 +42,10 @@ type pool struct {
 	eds     *envoy.EDS
 	log     *slog.Logger
 	found   chan struct{} // closed when the first list of pods is in place
+
+	// bytesPerToken tells how much text a token of a KV cache holds. It is set
+	// before run.
+	bytesPerToken func() float64
 
 	// Of the goroutine that calls set and readCaches.
 	specs  []podstate.Spec
@@ -221,7 +220,7 @@ func (p *pool) readCaches() {
 		known, seen := p.caches[c.Pod]
 		now := cache{epoch: c.Stats.Epoch}
 		if c.Stats.Has(podstate.FieldKVTokens) {
-			now.bytes = int64(c.Stats.KVTokens) * bytesPerToken
+			now.bytes = int64(float64(c.Stats.KVTokens) * p.bytesPerToken())
 		}
 		if seen && now.epoch != known.epoch {
 			p.index.Remove(c.Pod.Slot) // takes its capacity away, too

@@ -53,6 +53,7 @@ func testPool(t *testing.T, eds *envoy.EDS) *pool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.bytesPerToken = func() float64 { return 4 }
 	return p
 }
 
@@ -256,8 +257,13 @@ func TestPoolKeepsTheIndexTrue(t *testing.T) {
 		if n := held(first); n < 60<<10 {
 			t.Errorf("a pod with a large cache holds %d bytes of a prompt of %d", n, len(prompt))
 		}
-		if n := held(second); n > 4000 {
+		if n := held(second); n > 4000 || n < 3000 {
 			t.Errorf("a pod with a cache of 1000 tokens holds %d bytes", n)
+		}
+		p.bytesPerToken = func() float64 { return 2 }
+		p.readCaches()
+		if n := held(second); n > 2000 || n < 1500 {
+			t.Errorf("when tokens turn out to be shorter, it holds %d bytes", n)
 		}
 		report(first, 0, 1<<20)
 		if n := held(first); n < 60<<10 {

@@ -96,6 +96,9 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
+	for i, pool := range p.pools {
+		pool.bytesPerToken = func() float64 { return p.picker.BytesPerToken(i) }
+	}
 	p.eds.Register(p.picker.Registrar())
 	p.admin = admin.New(admin.Config{
 		Token: cfg.Server.Admin.AdminToken, Pools: shown, Decisions: p.past, Gatherer: reg, Ready: p.ready.Load, Now: time.Now,
