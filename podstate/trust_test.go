@@ -186,7 +186,7 @@ func TestHiddenAndFrozen(t *testing.T) {
 // What hides requests must not be learned from.
 func TestHiddenRequestsStayInTheQueue(t *testing.T) {
 	w := watch1(t)
-	w.report(Stats{Known: load})
+	w.report(Stats{Known: load, Running: 1})
 	w.send(10, Ask{Tokens: 20_000})
 	w.now = w.now.Add(time.Second)
 	w.report(Stats{Known: load})
