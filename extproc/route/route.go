@@ -21,22 +21,29 @@ type Target struct {
 	Adapter string // the LoRA adapter on top of it, or empty
 }
 
-// Router maps names of models to pools. It is immutable.
+// Router maps names of models to pools. Its methods may be called from any
+// goroutine.
 type Router struct {
+	// Immutable.
 	targets  map[string]Target
-	other    *Target // for all other names, or nil
-	nameless *Target // for requests without a model, or nil
+	other    *Target  // for all other names, or nil
+	nameless *Target  // for requests without a model, or nil
+	bases    []string // by pool
+
+	learned learned
 }
 
 // New returns a router for the pools. Other models go to the pool named
 // defaultPool, or nowhere if that is empty.
 func New(pools []*configpb.Pool, defaultPool string) (*Router, error) {
-	r := &Router{targets: map[string]Target{}}
+	r := &Router{targets: map[string]Target{}, bases: make([]string, len(pools))}
+	r.learned.pools = make([][]string, len(pools))
 	for i, p := range pools {
 		// All names of a pool are names of one model, the first as good as any.
 		t := Target{Pool: i}
 		if len(p.GetModels()) > 0 {
 			t.Base = p.GetModels()[0]
+			r.bases[i] = t.Base
 		}
 		if p.GetName() == defaultPool {
 			r.other, r.nameless = &t, &t
@@ -82,6 +89,9 @@ func (r *Router) Route(model string) (Target, error) {
 		return *r.nameless, nil
 	}
 	if t, ok := r.targets[model]; ok {
+		return t, nil
+	}
+	if t, ok := r.learned.find(model); ok {
 		return t, nil
 	}
 	if r.other == nil {

@@ -2,6 +2,9 @@ package route
 
 import (
 	"errors"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/warmpath/warmpath/proto/configpb"
@@ -64,4 +67,65 @@ func TestNewRejectsMistakes(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+func TestLearn(t *testing.T) {
+	llama := &configpb.Pool{Name: "llama", Models: []string{"llama-8b", "llama"}, Adapters: []string{"sql"}}
+	qwen := &configpb.Pool{Name: "qwen", Models: []string{"qwen-7b"}}
+	r, err := New([]*configpb.Pool{llama, qwen}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(rule, model string, want Target, wantErr error) {
+		t.Helper()
+		if got, err := r.Route(model); got != want || !errors.Is(err, wantErr) {
+			t.Errorf("%s: %s goes to %+v, %v; want %+v, %v", rule, model, got, err, want, wantErr)
+		}
+	}
+	unknown := Target{}
+	chat := Target{Pool: 0, Base: "llama-8b", Adapter: "chat"}
+	want("nobody has it", "chat", unknown, ErrUnknown)
+	r.Learn(0, []string{"chat", "qwen-7b", "sql", "chat", ""})
+	want("pods of one pool have it", "chat", chat, nil)
+	want("a model of the configuration stays", "qwen-7b", Target{Pool: 1, Base: "qwen-7b"}, nil)
+	want("so does an adapter", "sql", Target{Base: "llama-8b", Adapter: "sql"}, nil)
+	r.Learn(1, []string{"chat", "code", "sql"})
+	want("pods of two pools have it", "chat", unknown, ErrUnknown)
+	want("one of them has it", "code", Target{Pool: 1, Base: "qwen-7b", Adapter: "code"}, nil)
+	want("also if another pool has one that is configured", "sql", Target{Base: "llama-8b", Adapter: "sql"}, nil)
+	r.Learn(1, nil)
+	want("it is gone from one of the pools", "chat", chat, nil)
+	want("it is gone", "code", unknown, ErrUnknown)
+
+	many := []string{strings.Repeat("x", maxName+1)}
+	for i := range maxLearned + 5 {
+		many = append(many, strconv.Itoa(i))
+	}
+	if left := r.Learn(0, many); left != 6 {
+		t.Errorf("%d names were left out, want 6", left)
+	}
+	want("too long a name", many[0], unknown, ErrUnknown)
+}
+
+func TestLearnWhileRouting(t *testing.T) {
+	r, err := New([]*configpb.Pool{{Name: "a", Models: []string{"m"}}}, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 100 {
+				r.Learn(0, []string{"x", strconv.Itoa(i)})
+			}
+		})
+		wg.Go(func() {
+			for range 1000 {
+				if got, err := r.Route("x"); err != nil || got.Pool != 0 {
+					t.Errorf("%+v, %v", got, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
