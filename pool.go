@@ -46,10 +46,14 @@ type pool struct {
 	// bytesPerToken tells how much text a token of a KV cache holds. It is set
 	// before run.
 	bytesPerToken func() float64
+	// learn tells the router the names of the adapters that the pods have, and
+	// returns how many it does not take. It is set before run.
+	learn func(names []string) (left int)
 
-	// Of the goroutine that calls set and readCaches.
-	specs  []podstate.Spec
-	caches map[*podstate.Pod]cache // what the index knows of the members
+	// Of the goroutine that calls set and the read methods.
+	specs    []podstate.Spec
+	caches   map[*podstate.Pod]cache // what the index knows of the members
+	adapters []string                // what the router knows; sorted
 }
 
 // cache is what a pod has said about its KV cache.
@@ -141,6 +145,7 @@ func (p *pool) run(ctx context.Context) error {
 				p.set(ctx, specs)
 			case <-tick.C:
 				p.readCaches()
+				p.readAdapters()
 			}
 		}
 	})

@@ -54,6 +54,7 @@ func testPool(t *testing.T, eds *envoy.EDS) *pool {
 		t.Fatal(err)
 	}
 	p.bytesPerToken = func() float64 { return 4 }
+	p.learn = func([]string) int { return 0 }
 	return p
 }
 

@@ -98,6 +98,7 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 	}
 	for i, pool := range p.pools {
 		pool.bytesPerToken = func() float64 { return p.picker.BytesPerToken(i) }
+		pool.learn = func(names []string) int { return router.Learn(i, names) }
 	}
 	p.eds.Register(p.picker.Registrar())
 	p.admin = admin.New(admin.Config{
