@@ -16,9 +16,11 @@ const (
 
 // life is a pod's signs of life. Guarded by Table.mu.
 type life struct {
-	owed int       // texts of ours that have not begun
-	due  time.Time // when the next sign is overdue, as long as one is owed
-	sign time.Time // the last answer of any kind, or change of what it reports
+	owed  int           // texts of ours that have not begun
+	since time.Time     // when owed became positive, or the last sign came
+	quiet time.Duration // time without a sign before since, in which something was owed
+	limit time.Duration // of all that time
+	sign  time.Time     // the last answer of any kind, or change of what it reports
 }
 
 func (p *Pod) patience(wait float64, w work) time.Duration {
@@ -31,28 +33,36 @@ func (p *Pod) owe(r *Reservation, now time.Time) {
 	if r.output == 0 {
 		return
 	}
-	r.due = now.Add(p.patience(r.wait, r.work))
-	if p.life.owed == 0 {
-		p.life.due = r.due
+	limit, l := p.patience(r.wait, r.work), &p.life
+	r.due, r.owed = now.Add(limit), true
+	if l.owed == 0 {
+		l.since = now
+		if l.quiet == 0 {
+			l.limit = limit
+		}
 	}
-	r.owed = true
-	p.life.owed++
+	l.owed++
 }
 
 // pay notes that the request is owed nothing any more.
-func (p *Pod) pay(r *Reservation) {
-	if r.owed {
-		r.owed = false
-		p.life.owed--
+func (p *Pod) pay(r *Reservation, now time.Time) {
+	if !r.owed {
+		return
+	}
+	r.owed = false
+	l := &p.life
+	if l.owed--; l.owed == 0 {
+		l.quiet += max(0, now.Sub(l.since))
 	}
 }
 
 // stirs notes that the engine has moved.
 func (p *Pod) stirs(now time.Time) {
-	if now.After(p.life.sign) {
-		p.life.sign = now
+	l := &p.life
+	if now.After(l.sign) {
+		l.sign = now
 	}
-	p.life.due = now.Add(p.patience(p.queue.left, work{}))
+	l.since, l.quiet, l.limit = now, 0, p.patience(p.queue.left, work{})
 }
 
 // givenUp judges the pod by a request that ended before there was any answer.
@@ -64,11 +74,11 @@ func (p *Pod) givenUp(r *Reservation, now time.Time) {
 
 // listen looks for signs of life in stats that have been weighed.
 func (p *Pod) listen(s *Stats) {
-	e := &p.evidence
+	e, l := &p.evidence, &p.life
 	switch {
 	case e.still == 0:
 		p.stirs(s.At)
-	case counts(s) && e.finished == 0 && p.life.owed > 0 && s.At.After(p.life.due):
+	case counts(s) && e.finished == 0 && l.owed > 0 && l.quiet+s.At.Sub(l.since) > l.limit:
 		p.health.hang(s.At)
 	}
 }

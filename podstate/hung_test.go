@@ -29,6 +29,21 @@ func TestHang(t *testing.T) {
 		out  bool
 	}{
 		{"a text that is overdue", func(w *watched) { w.send(1, text); still(w, 7) }, true},
+		{"texts that were given up one after the other", func(w *watched) {
+			for range 4 {
+				r := w.send(1, text)[0]
+				still(w, 2)
+				r.Release(w.now)
+			}
+		}, true},
+		{"not in the pauses between them", func(w *watched) {
+			for range 4 {
+				r := w.send(1, text)[0]
+				still(w, 1)
+				r.Release(w.now)
+				still(w, 10)
+			}
+		}, false},
 		{"not before its time", func(w *watched) { w.send(1, text); still(w, 4) }, false},
 		{"later if more is ahead", func(w *watched) { w.send(1, Ask{Tokens: 50_000, Output: 10}); still(w, 15) }, false},
 		{"not if nothing is owed", func(w *watched) { still(w, 60) }, false},

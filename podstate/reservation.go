@@ -109,7 +109,7 @@ func (r *Reservation) enterLocked(now time.Time) {
 func (r *Reservation) leaveLocked(now time.Time) {
 	p := r.pod
 	p.evidence.recount(p.charge.Requests, now)
-	p.pay(r)
+	p.pay(r, now)
 	if r.adapter != "" {
 		p.adapters.end(r.adapter, r.answered && !r.failed, now)
 	}
@@ -124,7 +124,7 @@ func (r *Reservation) Failed(now time.Time) {
 	r.pod.health.fail(now)
 	r.endProbeLocked()
 	r.failed = true
-	r.pod.pay(r)
+	r.pod.pay(r, now)
 	r.pod.life.sign = now
 }
 
@@ -134,7 +134,6 @@ func (r *Reservation) Refused() {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
 	r.failed = true
-	r.pod.pay(r)
 }
 
 // Succeeded says that the pod answered this request as a healthy server does.
@@ -171,7 +170,7 @@ func (r *Reservation) FirstToken(now time.Time) {
 		return
 	}
 	r.seen, r.answered = true, true
-	r.pod.pay(r)
+	r.pod.pay(r, now)
 	r.pod.stirs(now)
 	switch {
 	case r.whole:
