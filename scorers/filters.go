@@ -125,18 +125,29 @@ func (tooLong) Filter(req *Request, pods []podstate.Candidate, out []bool) {
 	}
 }
 
-// ramping passes over a pod that has come back for all but a growing share of
-// the requests.
+// ramping passes over a pod that has come back and already has the growing share
+// that it may have of what the other pods run. One request at a time it may have
+// from the start.
 type ramping struct{}
 
 var _ Filter = ramping{}
 
-func (ramping) Filter(req *Request, pods []podstate.Candidate, out []bool) {
-	const whole = 1 << 20
+func (ramping) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+	clear(out)
+	requests, whole := 0, 0
+	for i := range pods {
+		if r := pods[i].Health.Ramp; r <= 0 || r >= 1 {
+			requests += pods[i].Charge.Requests
+			whole++
+		}
+	}
+	if whole == 0 || whole == len(pods) {
+		return
+	}
+	mean := float64(requests) / float64(whole)
 	for i := range pods {
 		ramp := pods[i].Health.Ramp
-		// Other bits of the seed than those that break ties.
-		out[i] = ramp > 0 && ramp < 1 && float64(mix(^req.Seed, pods[i].Pod.Slot)%whole) >= ramp*whole
+		out[i] = ramp > 0 && ramp < 1 && float64(pods[i].Charge.Requests) >= max(1, ramp*mean)
 	}
 }
 

@@ -76,18 +76,30 @@ func TestFilters(t *testing.T) {
 }
 
 func TestRampingPodGetsItsShare(t *testing.T) {
-	p, err := NewProfile("hyperpod", nil)
-	if err != nil {
-		t.Fatal(err)
+	running := func(n int, ramp float64) podstate.Candidate {
+		return podstate.Candidate{Charge: podstate.Charge{Requests: n}, Health: podstate.Health{Ramp: ramp}}
 	}
-	n := 0
-	for seed := range uint64(10_000) {
-		cands := named(podstate.Candidate{Health: podstate.Health{Ramp: 0.2}}, podstate.Candidate{Health: podstate.Health{Ramp: 1}})
-		if first, _ := p.Choose(&Request{Seed: seed, Key: seed}, cands); cands[first].Pod.Slot == 0 {
-			n++
-		}
+	tests := []struct {
+		name   string
+		ramp   float64
+		mine   int
+		others int
+		out    bool
+	}{
+		{"the first request is a trial", 0.1, 0, 0, false},
+		{"one at a time while the others are idle", 0.1, 1, 0, true},
+		{"a fifth of what the others run", 0.2, 3, 20, false},
+		{"and not more", 0.2, 4, 20, true},
+		{"no bound at the end of the ramp", 1, 40, 20, false},
 	}
-	if n < 800 || n > 1200 { // half of 0.2
-		t.Errorf("a pod at a fifth of its load got %d of 10,000 requests, want about 1,000", n)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pods := named(running(tt.mine, tt.ramp), running(tt.others, 1), running(tt.others, 1))
+			out := make([]bool, len(pods))
+			ramping{}.Filter(&Request{}, pods, out)
+			if out[0] != tt.out || out[1] || out[2] {
+				t.Errorf("got %v, want %v for the first", out, tt.out)
+			}
+		})
 	}
 }
