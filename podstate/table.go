@@ -190,7 +190,7 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 
 func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 	t.scratch, t.warm = t.scratch[:0], false
-	out := false
+	out, watched := false, t.watch.all()
 	for _, p := range t.pods {
 		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
 			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold, Answered: p.answered}
@@ -199,8 +199,7 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 			c.Age = ask.Now.Sub(p.stats.At).Seconds()
 		}
 		c.Trust = p.evidence.trust(&c)
-		known := t.watch.all() || c.fresh()
-		c.Wait = max(p.queue.wait(ask.Now, c.Speed, t.watch.all(), known), p.batch.wait(p.charge.Requests))
+		c.Wait = max(p.queue.wait(ask.Now, c.Speed, watched, watched || c.fresh()), p.batch.wait(p.charge.Requests))
 		c.Unseen = p.unseen(&c)
 		if p.Slot < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[p.Slot]), ask.Tokens-1)
