@@ -99,7 +99,7 @@ func (s *Server) stream(a *answer, r *http.Request, j *job, usage bool) {
 	for {
 		n, finished, err := s.wait(r.Context(), j)
 		if err != nil {
-			return
+			panic(http.ErrAbortHandler) // half an answer must not look whole
 		}
 		if n == sent && !finished {
 			continue
@@ -123,7 +123,7 @@ func (s *Server) whole(a *answer, r *http.Request, j *job) {
 	for {
 		_, finished, err := s.wait(r.Context(), j)
 		if err != nil {
-			return
+			panic(http.ErrAbortHandler)
 		}
 		if finished {
 			a.whole(j.request.Cached())

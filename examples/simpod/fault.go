@@ -53,6 +53,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request) bool {
 		writeError(w, http.StatusInternalServerError, "InternalServerError", "", "cannot schedule new futures after shutdown")
 	case FaultHang, FaultSleep:
 		<-r.Context().Done()
+		panic(http.ErrAbortHandler) // no answer, also when the pod is closed
 	default:
 		return false
 	}
