@@ -136,18 +136,19 @@ func TestPods(t *testing.T) {
 	var got struct {
 		Pools []struct {
 			Name string
+			Rung string
 			Pods []map[string]any
 		}
 	}
 	if err := json.Unmarshal([]byte(body), &got); code != 200 || err != nil {
 		t.Fatalf("%d, %v: %s", code, err, body)
 	}
-	if len(got.Pools) != 1 || len(got.Pools[0].Pods) != 3 {
+	if len(got.Pools) != 1 || len(got.Pools[0].Pods) != 3 || got.Pools[0].Rung != "hash" {
 		t.Fatalf("got %s", body)
 	}
 	first, second := got.Pools[0].Pods[0], got.Pools[0].Pods[1]
 	for key, want := range map[string]string{
-		"name": "pod-0", "address": "10.0.0.1:8000", "engine": "vllm", "ageSeconds": "1.5",
+		"name": "pod-0", "address": "10.0.0.1:8000", "engine": "vllm", "ageSeconds": "1.5", "trust": "1",
 		"charge": "map[aheadTokens:100 heldTokens:120 requests:1 unseen:1]",
 		// Load cannot be said in JSON. Running is 7 in Stats but not known, so it is not shown.
 		"reported": "map[adapters:[sql] kvPeak:0.75 kvUsage:0.5 waiting:0]",
@@ -155,6 +156,9 @@ func TestPods(t *testing.T) {
 		if g := fmt.Sprint(first[key]); g != want {
 			t.Errorf("%s is %s, want %s", key, g, want)
 		}
+	}
+	if trust := second["trust"]; trust != 0.0 {
+		t.Errorf("a pod that was never scraped has trust %v", trust)
 	}
 	if age, known := second["ageSeconds"]; known {
 		t.Errorf("a pod that was never scraped has age %v", age)

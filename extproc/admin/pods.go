@@ -24,6 +24,7 @@ import (
 // out; it is not 0.
 type poolView struct {
 	Name string    `json:"name"`
+	Rung string    `json:"rung"` // how much is known of it, as in podstate.Rung
 	Pods []podView `json:"pods"`
 }
 
@@ -35,6 +36,7 @@ type podView struct {
 	Engine   string            `json:"engine,omitempty"`
 	Age      *float64          `json:"ageSeconds,omitempty"` // of reported; none before the first scrape
 	Every    float64           `json:"everySeconds,omitempty"`
+	Trust    float64           `json:"trust"`                 // in its gauges, 1 to 0
 	Epoch    int               `json:"epoch"`                 // how often its counters, and with them its caches, began anew
 	Out      string            `json:"out,omitempty"`         // why the pod is not picked
 	Ramp     float64           `json:"ramp"`                  // share of its normal load that it should get
@@ -61,8 +63,9 @@ func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 	now := s.cfg.Now()
 	views := make([]poolView, 0, len(s.cfg.Pools))
 	for _, pool := range s.cfg.Pools {
-		view := poolView{Name: pool.Name, Pods: []podView{}}
-		for _, c := range pool.Table.Snapshot(now) {
+		cands := pool.Table.Snapshot(now)
+		view := poolView{Name: pool.Name, Rung: podstate.RungOf(cands).String(), Pods: []podView{}}
+		for _, c := range cands {
 			view.Pods = append(view.Pods, viewPod(&c))
 		}
 		views = append(views, view)
@@ -76,7 +79,7 @@ func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 func viewPod(c *podstate.Candidate) podView {
 	v := podView{
 		Name: c.Pod.Spec.Name, Address: c.Pod.Addr, UID: c.Pod.Spec.UID, Labels: c.Pod.Spec.Labels,
-		Engine: c.Stats.Engine, Every: c.Stats.Every.Seconds(), Epoch: c.Stats.Epoch, Out: c.Health.Out, Ramp: c.Health.Ramp,
+		Engine: c.Stats.Engine, Every: c.Stats.Every.Seconds(), Trust: c.Trust, Epoch: c.Stats.Epoch, Out: c.Health.Out, Ramp: c.Health.Ramp,
 		Wait: finite(c.Wait), Speed: speedView{finite(c.Speed.Base), finite(c.Speed.Token)},
 		Age:      finite(c.Age),
 		Charge:   chargeView{c.Charge.Requests, c.Unseen, c.Charge.Ahead, c.Charge.Held},
