@@ -21,16 +21,26 @@ func (r Rung) String() string {
 	return [Rungs]string{"fresh", "stale", "in-flight", "hash", "random"}[r]
 }
 
-// RungOf returns the rung on which, or above which, half of the pods stand. It
-// is never RungRandom, which depends on the request.
+// RungOf returns the rung on which, or above which, half of the pods stand that
+// may be picked. It is never RungRandom, which depends on the request.
 func RungOf(pods []Candidate) Rung {
-	var on [Rungs]int
+	var in, all [Rungs]int
 	for i := range pods {
-		on[pods[i].rung()]++
+		r := pods[i].rung()
+		all[r]++
+		if pods[i].Health.Out == "" {
+			in[r]++
+		}
 	}
-	n := 0
-	for r, k := range on {
-		if n += k; n > 0 && 2*n >= len(pods) {
+	if in == [Rungs]int{} {
+		in = all
+	}
+	total, n := 0, 0
+	for _, k := range in {
+		total += k
+	}
+	for r, k := range in {
+		if n += k; n > 0 && 2*n >= total {
 			return Rung(r)
 		}
 	}

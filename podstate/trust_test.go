@@ -197,6 +197,7 @@ func TestHiddenRequestsStayInTheQueue(t *testing.T) {
 
 func TestRungOf(t *testing.T) {
 	fresh, old, ours, nothing := Candidate{Trust: 1}, Candidate{Trust: 0.5}, Candidate{Answered: true}, Candidate{}
+	down := Candidate{Health: Health{Out: OutDown}}
 	tests := []struct {
 		name string
 		pods []Candidate
@@ -207,6 +208,8 @@ func TestRungOf(t *testing.T) {
 		{"half of them", []Candidate{fresh, fresh, nothing, nothing}, RungFresh},
 		{"fewer", []Candidate{fresh, old, nothing, nothing}, RungStale},
 		{"own history", []Candidate{fresh, ours, nothing, nothing}, RungInFlight},
+		{"pods that are out do not count", []Candidate{fresh, down, down}, RungFresh},
+		{"unless all are", []Candidate{down, down}, RungHash},
 		{"too little of it", []Candidate{ours, nothing, nothing}, RungHash},
 	}
 	for _, tt := range tests {
