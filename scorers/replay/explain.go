@@ -26,7 +26,7 @@ func (d *Decision) Explain(w io.Writer) error {
 	if d.Request.Subset != nil {
 		fmt.Fprintf(w, ", only for %s", strings.Join(d.Request.Subset, ", "))
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "; rung %v\n", d.Request.Rung)
 	if d.First == nil {
 		fmt.Fprintf(w, "refused: %s\n", cmp.Or(d.Request.Refusal, "no reason given"))
 	}
@@ -60,11 +60,12 @@ var views = []struct {
 		}
 		return short(c.Age) + "s"
 	}},
+	{"trust", func(_ *Decision, c *candidate) string { return short(c.Trust) }},
 	{"running", known(podstate.FieldRunning, func(s *podstate.Stats) float64 { return s.Running })},
 	{"waiting", known(podstate.FieldWaiting, func(s *podstate.Stats) float64 { return s.Waiting })},
 	{"kv", known(podstate.FieldKVUsage, func(s *podstate.Stats) float64 { return s.KVUsage })},
 	{"adapter", func(_ *Decision, c *candidate) string {
-		return [...]string{"", "resident", "free slot", "full"}[min(c.Adapter, podstate.AdapterFull)]
+		return [...]string{"", "resident", "free slot", "full", "missing"}[min(c.Adapter, podstate.AdapterMissing)]
 	}},
 	{"ramp", func(_ *Decision, c *candidate) string { return short(c.Health.Ramp) }},
 }

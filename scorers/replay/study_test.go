@@ -155,6 +155,7 @@ func TestExplain(t *testing.T) {
 	for i, want := range []string{
 		"decision 00000000000000ff of 2026-01-02T03:04:05Z, pool p, profile hyperpod prefix=1",
 		"request of 1000 prompt tokens, 10 expected output",
+		"rung fresh",
 		"",
 		"pod address choice cost prefix×1 first token wait cached s/token requests unseen age running waiting kv adapter ramp",
 		"busy 10.0.0.1:8000 first -0.9 0.9 7.6s 7s 900 0.001 0 0 never ? ? ? 1",
