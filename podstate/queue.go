@@ -91,10 +91,11 @@ func (q *queue) unlink(r *Reservation) {
 }
 
 // cancel takes out a prompt that will not be processed.
-func (q *queue) cancel(r *Reservation, s Speed) {
+func (q *queue) cancel(r *Reservation, now time.Time, s Speed) {
 	if !r.queued {
 		return
 	}
+	q.drain(now)
 	after := 0.0
 	for n := r.next; n != nil; n = n.next {
 		after += s.of(n.work)

@@ -67,7 +67,7 @@ func (r *Reservation) Served(addr string) bool {
 	}
 	if !r.released {
 		r.endProbeLocked()
-		r.pod.queue.cancel(r, r.pod.speed.now())
+		r.pod.queue.cancel(r, r.sent, r.pod.speed.now())
 		r.pod.tick(r.sent)
 		r.leaveLocked(r.sent)
 		r.pod.charge.add(r.charge, -1)
@@ -198,11 +198,14 @@ func (r *Reservation) Release(now time.Time) {
 	r.pod.givenUp(r, now)
 	r.pod.finish(r)
 	r.endProbeLocked()
+	// A stream that ends before its first token, where all are seen, was given up
+	// by its client: those before it may well be waiting still.
+	early := !r.whole && !r.seen && r.table.watch.all()
 	if !r.whole && !r.failed {
 		r.table.watch.note(r.seen)
 	}
-	if r.failed {
-		r.pod.queue.cancel(r, r.pod.speed.now())
+	if r.failed || early {
+		r.pod.queue.cancel(r, now, r.pod.speed.now())
 	} else {
 		r.pod.passed(r, now)
 		r.pod.left(r, now)
