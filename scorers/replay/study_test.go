@@ -175,7 +175,7 @@ func TestExplainRefusalAndUnknownProfile(t *testing.T) {
 	if err := d.Explain(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"adapter sql, only for 10.0.0.9\n", "refused: empty subset\n", "without costs: unknown profile \"warp\"", "busy"} {
+	for _, want := range []string{"adapter sql, only for 10.0.0.9;", "refused: empty subset\n", "without costs: unknown profile \"warp\"", "busy"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
