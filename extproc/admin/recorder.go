@@ -120,8 +120,10 @@ func (w *recording) Choose(req *scorers.Request, cands []podstate.Candidate) (fi
 	logged := false
 	if r.file != nil {
 		// What is logged must be what the policy saw, and must not tell whether a
-		// guessed prompt is right.
-		req.Key = r.secret.number(req.Key, &w.word)
+		// guessed prompt is right. Without a prompt the key is the seed.
+		if req.Key != req.Seed {
+			req.Key = r.secret.number(req.Key, &w.word)
+		}
 		logged = float64(req.Seed>>11)/(1<<53) < r.cfg.Sample
 	}
 	e := w.take(len(cands), time.Now(), logged)
