@@ -154,12 +154,11 @@ func TestExplain(t *testing.T) {
 	lines := strings.Split(text.String(), "\n")
 	for i, want := range []string{
 		"decision 00000000000000ff of 2026-01-02T03:04:05Z, pool p, profile hyperpod prefix=1",
-		"request of 1000 prompt tokens, 10 expected output",
-		"rung fresh",
+		"request of 1000 prompt tokens, 10 expected output; rung fresh",
 		"",
-		"pod address choice cost prefix×1 first token wait cached s/token requests unseen age running waiting kv adapter ramp",
-		"busy 10.0.0.1:8000 first -0.9 0.9 7.6s 7s 900 0.001 0 0 never ? ? ? 1",
-		"free 10.0.0.2:8000 unhealthy: ejected 1.5s 0s 0 0.001 0 0 0.5s ? 3 ? 1",
+		"pod address choice cost prefix×1 first token wait cached s/token requests unseen age trust running waiting kv adapter ramp",
+		"busy 10.0.0.1:8000 first -0.9 0.9 7.6s 7s 900 0.001 0 0 never 0 ? ? ? 1",
+		"free 10.0.0.2:8000 unhealthy: ejected 1.5s 0s 0 0.001 0 0 0.5s 0 ? 3 ? 1",
 	} {
 		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
 			t.Errorf("line %d is\n%s\nwant\n%s", i+1, got, want)
