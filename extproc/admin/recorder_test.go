@@ -175,7 +175,7 @@ func TestAllDecisionsAreLogged(t *testing.T) {
 	a, b := r.Watch("a", "latency", nil, last{}), r.Watch("b", "hyperpod", map[string]float64{"queue": 1}, last{})
 	end := r.run(t)
 	for i := range uint64(500) {
-		a.Choose(&scorers.Request{Seed: i, Key: 77, Adapter: "acme"}, candidates(4))
+		a.Choose(&scorers.Request{Seed: i << 20, Key: 77, Adapter: "acme"}, candidates(4))
 		b.Choose(&scorers.Request{Seed: i << 40, Key: 78}, candidates(2))
 	}
 	end()
@@ -219,6 +219,11 @@ func TestThePolicySeesTheHiddenKey(t *testing.T) {
 		d := r.find("last")
 		if d == nil || d.Request.Key != req.Key || (req.Key != 5) != tt.hidden {
 			t.Errorf("with file %q: the policy saw key %d, kept is %+v", tt.file, req.Key, d)
+		}
+		req = &scorers.Request{Seed: 7, Key: 7}
+		r.Watch("a", "latency", nil, last{}).Choose(req, candidates(1))
+		if req.Key != 7 {
+			t.Errorf("with file %q: the key of a request without a prompt, which is its seed, became %d", tt.file, req.Key)
 		}
 	}
 }
