@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,15 +21,18 @@ import (
 func replayLog(ctx context.Context, args []string, stdout io.Writer) error {
 	fs := pflag.NewFlagSet("replay", pflag.ContinueOnError)
 	profiles := fs.StringArray("profile", nil, "compare with these `PROFILES`, separated by commas, or with the weights of one, as in queue=2,prefix=3; may be repeated")
+	simulate := fs.Bool("simulate", false, "also play the logged requests against simulated pods, where other choices have their consequences; wants a log of all decisions")
 	rows := fs.String("csv", "", "write a row for each decision and profile to this `FILE`")
 	files, err := parse(fs, args, "FILE", 1, stdout)
 	if err != nil {
 		return err
 	}
-	study, err := replay.NewStudy(policies(*profiles))
+	others := policies(*profiles)
+	study, err := replay.NewStudy(others)
 	if err != nil {
 		return misuse(err.Error())
 	}
+	var traffic replay.Traffic
 	log, err := os.Open(files[0])
 	if err != nil {
 		return err
@@ -46,14 +50,16 @@ func replayLog(ctx context.Context, args []string, stdout io.Writer) error {
 	for d, err := range replay.Read(log) {
 		if err != nil {
 			study.Skip(err)
-		} else if err := study.Add(d); err != nil {
+			continue
+		}
+		if err := cmp.Or(study.Add(d), ctx.Err()); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if *simulate {
+			traffic.Add(d)
 		}
 	}
-	if err := errors.Join(flush(), study.WriteText(stdout)); err != nil {
+	if err := errors.Join(flush(), study.WriteText(stdout), traffic.WriteText(ctx, stdout, others)); err != nil {
 		return err
 	}
 	return study.OK()

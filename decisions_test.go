@@ -67,8 +67,8 @@ func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	rows := filepath.Join(dir, "rows.csv")
-	text, code = warmpath("replay", file, "--profile", "hyperpod,epp", "--profile", "queue=1,lru=1", "--csv", rows)
-	if code != 0 || !regexp.MustCompile(fmt.Sprintf(`^decisions   %d, of p, among 2 pods, .*\nreproduced  %d\n(?s:.*)hyperpod +0 +0\.0%%(?s:.*)queue=1,lru=1 `, n, n)).MatchString(text) {
+	text, code = warmpath("replay", file, "--profile", "hyperpod,epp", "--profile", "queue=1,lru=1", "--csv", rows, "--simulate")
+	if code != 0 || !strings.Contains(text, "simulated: the 20 requests to p on 2 pods") || !regexp.MustCompile(fmt.Sprintf(`^decisions   %d, of p, among 2 pods, .*\nreproduced  %d\n(?s:.*)hyperpod +0 +0\.0%%(?s:.*)queue=1,lru=1 `, n, n)).MatchString(text) {
 		t.Errorf("replay: exit code %d: %s", code, text)
 	}
 	f, err := os.Open(rows)

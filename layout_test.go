@@ -55,7 +55,7 @@ var rooms = map[string]room{
 	"scorers/sim/engine": {other: []string{xxhash}, never: []string{"net/http", "log/slog"}},
 	"scorers/sim": {own: []string{"scorers", "scorers/sim/engine", "podstate", "podstate/prefix",
 		"extproc/admit", "extproc/route", "proto/configpb"}, never: []string{"net/http"}},
-	"scorers/replay": {own: []string{"scorers", "scorers/sim", "podstate"}, never: pure},
+	"scorers/replay": {own: []string{"scorers", "scorers/sim", "scorers/sim/engine", "podstate"}, never: pure},
 	"extproc/openai": {other: []string{xxhash}, never: pure},
 	"extproc/route":  {own: []string{"podstate", "proto/configpb"}, never: pure},
 	"extproc/admit":  {own: []string{"podstate", "proto/configpb"}, other: []string{prometheus}},

@@ -38,10 +38,14 @@ type Scenario struct {
 type PodKind struct {
 	Preset       string // see engine.Preset
 	Count        int
-	AdapterSlots int // 0: the preset's
+	AdapterSlots int            // 0: the preset's
+	Config       *engine.Config // in place of a preset; nil: none
 }
 
 func (k *PodKind) config() (engine.Config, error) {
+	if k.Config != nil {
+		return *k.Config, nil
+	}
 	c, err := engine.Preset(k.Preset)
 	if k.AdapterSlots > 0 {
 		c.AdapterSlots = k.AdapterSlots

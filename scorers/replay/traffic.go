@@ -1,0 +1,195 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/warmpath/warmpath/podstate"
+	"github.com/warmpath/warmpath/scorers"
+	"github.com/warmpath/warmpath/scorers/sim"
+	"github.com/warmpath/warmpath/scorers/sim/engine"
+)
+
+// Traffic is the requests of a log, for the simulator to play: there other
+// choices have their consequences.
+//
+// A log tells lengths, times and the pods' learned speeds; texts it does not.
+// So prompts with the same key begin alike for as long as some pod was expected
+// to have them cached, and the rest of each is its own.
+type Traffic struct {
+	pools map[string]*traffic
+}
+
+// traffic is one pool's.
+type traffic struct {
+	requests []logged
+	last     *Decision
+	shared   map[uint64]int // tokens, by key
+}
+
+type logged struct {
+	time           time.Time
+	tokens, output int
+	adapter        string
+	key, seed      uint64
+	cached         int // on the pod that had most
+}
+
+// Add adds a decision. They may come in any order.
+func (t *Traffic) Add(d *Decision) {
+	if t.pools == nil {
+		t.pools = map[string]*traffic{}
+	}
+	p := t.pools[d.Pool]
+	if p == nil {
+		p = &traffic{shared: map[uint64]int{}}
+		t.pools[d.Pool] = p
+	}
+	r := &d.Request
+	q := logged{time: d.Time, tokens: max(1, r.Tokens), output: max(1, r.Output), adapter: r.Adapter, key: r.Key, seed: r.Seed}
+	for i := range d.Candidates {
+		q.cached = max(q.cached, d.Candidates[i].Cached)
+	}
+	p.requests = append(p.requests, q)
+	p.shared[q.key] = max(p.shared[q.key], q.cached)
+	if p.last == nil || !d.Time.Before(p.last.Time) {
+		p.last = d
+	}
+}
+
+// maxPause is how much of a pause without requests is played.
+const maxPause = time.Minute
+
+// load is the requests as the simulator takes them.
+func (p *traffic) load() []sim.Request {
+	slices.SortStableFunc(p.requests, func(a, b logged) int { return a.time.Compare(b.time) })
+	load := make([]sim.Request, len(p.requests))
+	seen := map[uint64]bool{}
+	at := time.Duration(0)
+	for i, q := range p.requests {
+		if i > 0 {
+			at += min(q.time.Sub(p.requests[i-1].time), maxPause)
+		}
+		head := q.cached
+		if !seen[q.key] { // of the first nothing can be cached, but it begins as the others
+			head = p.shared[q.key]
+		}
+		seen[q.key] = true
+		head = min(head, q.tokens-1)
+		r := sim.Request{At: at, Output: q.output, Reply: ^q.seed, Adapter: q.adapter}
+		if head > 0 {
+			r.Prompt = append(r.Prompt, sim.Segment{ID: q.key, Tokens: head})
+		}
+		r.Prompt = append(r.Prompt, sim.Segment{ID: q.seed, Tokens: q.tokens - head})
+		load[i] = r
+	}
+	return load
+}
+
+// scenario is the pods of the last decision, as fast as they were learned to be.
+func (p *traffic) scenario() *sim.Scenario {
+	sc := &sim.Scenario{Name: p.last.Pool, Scrape: time.Second}
+	for i := range p.last.Candidates {
+		c := &p.last.Candidates[i]
+		if c.Stats.Every > 0 {
+			sc.Scrape = c.Stats.Every
+		}
+		sc.Fleet = append(sc.Fleet, sim.PodKind{Count: 1, Config: server(c)})
+	}
+	for _, q := range p.requests {
+		sc.Adapters = sc.Adapters || q.adapter != ""
+	}
+	return sc
+}
+
+// server is a model server like the one behind a candidate. What the pod does
+// not report is as vLLM starts on a large GPU.
+func server(c *candidate) *engine.Config {
+	known := func(f podstate.Field, value, otherwise int) int {
+		if c.Stats.Has(f) && value > 0 {
+			return value
+		}
+		return otherwise
+	}
+	cfg := &engine.Config{
+		// The table learns the square of a prompt's length, of which attention looks
+		// back at half.
+		Speed:        engine.Speed{Overhead: c.Speed.Base, PerToken: c.Speed.Token, Attention: 2 * c.Speed.Square},
+		KVTokens:     known(podstate.FieldKVTokens, c.Stats.KVTokens, 400_000),
+		BlockTokens:  known(podstate.FieldBlockTokens, c.Stats.BlockTokens, 16),
+		MaxSeqs:      known(podstate.FieldMaxRunning, c.Stats.MaxRunning, 256),
+		TokenBudget:  8192,
+		AdapterSlots: known(podstate.FieldMaxAdapters, c.Stats.MaxAdapters, 8),
+		AdapterLoad:  8 * time.Millisecond, AdapterFetch: 100 * time.Millisecond,
+	}
+	cfg.TokenBudget = max(cfg.TokenBudget, cfg.MaxSeqs)
+	most := cfg.KVTokens - 2*cfg.BlockTokens
+	cfg.MaxModelLen = min(most, known(podstate.FieldMaxModelLen, c.Stats.MaxModelLen, most))
+	return cfg
+}
+
+// seeds is how often the traffic is played. It is the same each time; what
+// differs is how ties come out.
+const seeds = 3
+
+// WriteText plays the traffic with the profile of the last decision and with
+// these policies, and prints what comes of it.
+func (t *Traffic) WriteText(ctx context.Context, w io.Writer, policies []string) error {
+	for _, name := range slices.Sorted(maps.Keys(t.pools)) {
+		p := t.pools[name]
+		if len(p.last.Candidates) == 0 {
+			continue
+		}
+		load, sc := p.load(), p.scenario()
+		fmt.Fprintf(w, "\nsimulated: the %d requests to %s on %d pods of their learned speed; seconds to the first token\n\n", len(load), name, len(sc.Fleet))
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(table, "policy\tp50\tmean\tp95\tp99\thits\tfailed\t")
+		as := func() (sim.Policy, error) { return scorers.NewProfile(p.last.Profile, p.last.Weights) }
+		if err := play(ctx, table, "as logged", sc, load, as); err != nil {
+			return err
+		}
+		for _, policy := range policies {
+			build, err := sim.ParsePolicy(policy)
+			if err != nil {
+				return err
+			}
+			if err := play(ctx, table, policy, sc, load, build); err != nil {
+				return err
+			}
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// play prints medians over the seeds.
+func play(ctx context.Context, w io.Writer, name string, sc *sim.Scenario, load []sim.Request, build func() (sim.Policy, error)) error {
+	var runs []sim.Measures
+	for seed := range uint64(seeds) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		out, err := sim.Run(sc, load, build, seed)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, sim.Measure(out))
+	}
+	median := func(of func(*sim.Measures) float64) float64 {
+		slices.SortFunc(runs, func(a, b sim.Measures) int { return cmp.Compare(of(&a), of(&b)) })
+		return of(&runs[len(runs)/2])
+	}
+	_, err := fmt.Fprintf(w, "%s\t%.3g\t%.3g\t%.3g\t%.3g\t%.1f%%\t%.1f%%\t\n", name,
+		median(func(m *sim.Measures) float64 { return m.TTFT.P50 }), median(func(m *sim.Measures) float64 { return m.TTFT.Mean }),
+		median(func(m *sim.Measures) float64 { return m.TTFT.P95 }), median(func(m *sim.Measures) float64 { return m.TTFT.P99 }),
+		100*median(func(m *sim.Measures) float64 { return m.Hit }), 100*median(func(m *sim.Measures) float64 { return m.Failed }))
+	return err
+}
