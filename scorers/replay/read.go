@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/netip"
 	"strconv"
 	"time"
 
@@ -71,6 +70,9 @@ func Parse(text []byte) (*Decision, error) {
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&l); err != nil {
 		return nil, err
+	}
+	if l.Rung >= podstate.Rungs {
+		return nil, fmt.Errorf("rung %d; want 0 to %d", l.Rung, podstate.Rungs-1)
 	}
 	if l.Count < 0 || l.Count > maxPods {
 		return nil, fmt.Errorf("count %d; want 0 to %d", l.Count, maxPods)
@@ -159,9 +161,10 @@ func (d *Decision) parseColumns(pods map[string][]json.RawMessage, count int) er
 				return fmt.Errorf("column %s: %w", col.name, err)
 			}
 		}
-		if c.Pod.Spec.Addr.IsValid() {
-			c.Pod.Addr = c.Pod.Spec.Addr.String()
+		if !c.Pod.Spec.Addr.IsValid() { // scorers count on one
+			return fmt.Errorf("pod %d has no address", i)
 		}
+		c.Pod.Addr = c.Pod.Spec.Addr.String()
 	}
 	return nil
 }
@@ -175,10 +178,6 @@ func parseValue(text []byte, p any) (err error) {
 		*p, err = strconv.Atoi(string(text))
 	case *uint64:
 		*p, err = strconv.ParseUint(string(text), 10, 64)
-	case *netip.AddrPort:
-		if string(text) != `""` {
-			err = json.Unmarshal(text, p)
-		}
 	case *time.Time:
 		if string(text) != `""` {
 			err = json.Unmarshal(text, p)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"net/netip"
 	"reflect"
@@ -90,6 +91,7 @@ func TestEveryFieldComesBack(t *testing.T) {
 	}
 	d := &Decision{Pool: "p", Profile: "latency", Weights: map[string]float64{"queue": 0.1}, Time: time.Unix(1, 2).UTC()}
 	fill(&d.Request)
+	d.Request.Rung = podstate.RungHash
 	for range 2 {
 		c := podstate.Candidate{Pod: &podstate.Pod{}, Stats: &podstate.Stats{}}
 		fill(&c, "Pod", "Stats")
@@ -152,11 +154,16 @@ func fillFields(v reflect.Value, path string, but []string, n *uint64) {
 	}
 }
 
+func pod(slot int) *podstate.Pod {
+	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(slot + 1)}), 8000)
+	return &podstate.Pod{Spec: podstate.Spec{Addr: addr}, Addr: addr.String(), Slot: slot}
+}
+
 func TestOddNumbersComeBack(t *testing.T) {
 	odd := []float64{0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.NaN(), math.MaxFloat64, math.SmallestNonzeroFloat64, 0.1, 1.0 / 3, 1e21, 123456789012345678}
 	d := &Decision{Request: scorers.Request{Seed: math.MaxUint64, Key: 1}}
 	for i, x := range odd {
-		d.Candidates = append(d.Candidates, podstate.Candidate{Pod: &podstate.Pod{Slot: i}, Wait: x, Age: odd[len(odd)-1-i],
+		d.Candidates = append(d.Candidates, podstate.Candidate{Pod: pod(i), Wait: x, Age: odd[len(odd)-1-i],
 			Last: math.MaxUint64, Stats: &podstate.Stats{Known: podstate.FieldRunning, Running: x}})
 	}
 	back, err := Parse(d.Append(nil, nil))
@@ -177,7 +184,7 @@ func TestOddNumbersComeBack(t *testing.T) {
 
 func TestNamesOfAdaptersAreHidden(t *testing.T) {
 	stats := &podstate.Stats{Known: podstate.FieldAdapters | podstate.FieldModels, Adapters: []string{"acme"}, Loadable: []string{"acme", "other"}, Models: []string{"base"}}
-	d := &Decision{Request: scorers.Request{Adapter: "acme"}, Candidates: []podstate.Candidate{{Pod: new(podstate.Pod), Stats: stats}}}
+	d := &Decision{Request: scorers.Request{Adapter: "acme"}, Candidates: []podstate.Candidate{{Pod: pod(0), Stats: stats}}}
 	text := string(d.Append(nil, func(s string) string { return fmt.Sprint(len(s)) }))
 	if strings.Contains(text, "acme") || strings.Contains(text, "other") {
 		t.Errorf("a name is in the line: %s", text)
@@ -191,13 +198,15 @@ func TestMistakesInLines(t *testing.T) {
 	for _, tt := range []struct{ name, line, want string }{
 		{"not JSON", `{`, "unexpected EOF"},
 		{"a field of the future", `{"id":"1","spin":1}`, `unknown field "spin"`},
-		{"a column of the future", `{"id":"1","count":1,"pods":{"slot":[1],"spin":[1]}}`, "not known to this version"},
+		{"a column of the future", `{"id":"1","count":1,"pods":{"addr":["10.0.0.1:1"],"spin":[1]}}`, "not known to this version"},
 		{"an id that is none", `{"id":"x"}`, `id: "x" is not a number`},
 		{"a key that is none", `{"id":"1","key":"x"}`, `key: "x" is not a number`},
 		{"a column that is too short", `{"id":"1","count":3,"pods":{"slot":[1,2]}}`, "column slot has 2 values; want 3, or one for all"},
 		{"a value of another kind", `{"id":"1","count":1,"pods":{"slot":["x"]}}`, "column slot: "},
-		{"a choice beyond the pods", `{"id":"1","count":1,"first":1,"pods":{"slot":[1]}}`, "first: 1; there are 1 pods"},
-		{"a choice below the pods", `{"id":"1","count":1,"second":-1}`, "second: -1; there are 1 pods"},
+		{"a choice beyond the pods", `{"id":"1","count":1,"first":1,"pods":{"addr":["10.0.0.1:1"]}}`, "first: 1; there are 1 pods"},
+		{"a choice below the pods", `{"id":"1","count":1,"second":-1,"pods":{"addr":["10.0.0.1:1"]}}`, "second: -1; there are 1 pods"},
+		{"a pod without an address", `{"id":"1","count":1}`, "pod 0 has no address"},
+		{"a rung that is none", `{"id":"1","rung":5}`, "rung 5; want 0 to 4"},
 		{"too many pods", `{"id":"1","count":100001}`, "count 100001; want 0 to 100000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,13 +232,18 @@ func TestReadGoesOnAfterABrokenLine(t *testing.T) {
 	}
 }
 
-// A line that can be read says the same when it is written and read again.
+// A line that can be read says the same when it is written and read again, and
+// whatever it says can be explained and decided.
 func FuzzParse(f *testing.F) {
 	w := newWorld(3)
 	p := newProfile(f, "hyperpod", nil)
 	for range 20 {
 		w.turn()
 		f.Add(w.decide(f, "hyperpod", nil, p).Append(nil, nil))
+	}
+	var all []Policy
+	for _, name := range scorers.Profiles() {
+		all = append(all, newProfile(f, name, nil))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		d, err := Parse(text)
@@ -246,6 +260,12 @@ func FuzzParse(f *testing.F) {
 		}
 		if second := again.Append(nil, nil); !bytes.Equal(line, second) {
 			t.Errorf("written again\n%s\nthan\n%s", second, line)
+		}
+		if err := d.Explain(io.Discard); err != nil {
+			t.Error(err)
+		}
+		for _, p := range all {
+			d.Choose(p)
 		}
 	})
 }

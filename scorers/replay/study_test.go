@@ -16,11 +16,6 @@ import (
 // two is a decision between a pod that waits for long and one that is free, and
 // has nothing cached.
 func two() *Decision {
-	pod := func(slot int) *podstate.Pod {
-		p := &podstate.Pod{Slot: slot, Addr: []string{"10.0.0.1:8000", "10.0.0.2:8000"}[slot]}
-		p.Spec.Name = []string{"busy", "free"}[slot]
-		return p
-	}
 	speed := podstate.Speed{Base: 0.5, Token: 0.001}
 	d := &Decision{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Pool: "p", Profile: "hyperpod", Weights: map[string]float64{"prefix": 1},
 		Request: scorers.Request{Tokens: 1000, Output: 10, Seed: 255},
@@ -29,6 +24,7 @@ func two() *Decision {
 			{Pod: pod(1), Wait: 0, Cached: 0, Speed: speed, Age: 0.5, Stats: &podstate.Stats{Known: podstate.FieldWaiting, Waiting: 3}, Health: podstate.Health{Ramp: 1}},
 		}}
 	d.First, d.Second = d.Candidates[0].Pod, d.Candidates[1].Pod
+	d.First.Spec.Name, d.Second.Spec.Name = "busy", "free"
 	return d
 }
 

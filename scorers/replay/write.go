@@ -125,9 +125,6 @@ func appendValue(b []byte, p any, hide func(string) string) (_ []byte, zero bool
 	case *string:
 		return appendString(b, *p), *p == ""
 	case *netip.AddrPort:
-		if !p.IsValid() {
-			return append(b, `""`...), true
-		}
 		return appendString(b, p.String()), false
 	case *time.Duration:
 		return appendString(b, p.String()), *p == 0
