@@ -9,13 +9,16 @@ BENCHTIME ?= 1s
 # Everything that the targets install goes here; git ignores it.
 TOOLS := $(CURDIR)/.tools
 
-.PHONY: build demo test check bench proto envoy engines vllm-test lint fresh fuzz clean
+.PHONY: build demo aws test check bench proto envoy engines vllm-test lint fresh fuzz clean
 
 build: ## the binary, bin/warmpath
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/warmpath .
 
 demo: build envoy ## four simulated pods behind a real Envoy, without and with warmpath
 	go run ./examples/demo --warmpath bin/warmpath $(ARGS)
+
+aws: ## the six loads of AWS's benchmark, simulated, beside what AWS published
+	go run . sim --scenario aws --policy round-robin,least-request,epp,sticky,lmetric,latency $(ARGS)
 
 test: envoy engines ## formatting, vet and all tests, also those through a real Envoy to a real engine
 	@bad=$$(gofmt -l .); if [ -n "$$bad" ]; then echo "not formatted, run gofmt -w:" $$bad; exit 1; fi
