@@ -37,7 +37,7 @@ func TestTrafficOfALogIsLikeTheLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := sc.Generate(1, 1)[:1500]
+	load := sc.Generate(1, 1)[:500]
 	var traffic Traffic
 	real := map[string]float64{}
 	for _, policy := range []string{"latency", "round-robin"} {
@@ -61,7 +61,7 @@ func TestTrafficOfALogIsLikeTheLoad(t *testing.T) {
 	if err := traffic.WriteText(t.Context(), &text, []string{"round-robin"}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(text.String(), "the 1500 requests to p on 8 pods") {
+	if !strings.Contains(text.String(), "the 500 requests to p on 8 pods") {
 		t.Error(text.String())
 	}
 	for line := range strings.Lines(text.String()) {
