@@ -104,7 +104,7 @@ func New(cfg Config, router *route.Router, pools []Pool, reg prometheus.Register
 	if s.metrics, err = newMetrics(reg, pools, s.observers); err != nil {
 		return nil, fmt.Errorf("extproc: %w", err)
 	}
-	creds, err := cfg.TLS.credentials()
+	creds, err := cfg.TLS.credentials(log)
 	if err != nil {
 		return nil, fmt.Errorf("extproc: %w", err)
 	}

@@ -229,7 +229,7 @@ func (st *stream) owing() bool {
 func (st *stream) receive(m *message) {
 	if st.config == nil {
 		st.config = m.config
-		if st.config == nil { // not said by Envoy before 1.34
+		if st.config == nil && m.kind != unset { // not said by Envoy before 1.34
 			st.config = &st.srv.fallback
 		}
 	}

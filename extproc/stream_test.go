@@ -357,6 +357,11 @@ func TestRefusals(t *testing.T) {
 			s(reqHeaders(false)),
 			s(reqBody(chat, true), pickHeaders, "body echo 60!"),
 		}},
+		{name: "the mode may come after a message without content", steps: []step{
+			s(&pb.ProcessingRequest{}),
+			s(in(reqHeaders(false), duplex)),
+			s(reqBody(chat, true), pickHeaders, "body echo 60!"),
+		}},
 		{name: "duplex: 504 at the deadline", cfg: Config{DecisionTimeout: 20 * time.Millisecond}, steps: []step{
 			s(in(reqHeaders(false), duplex)),
 			s(reqBody(chat, false), "immediate 504 decision-timeout"),

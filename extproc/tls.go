@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -26,7 +27,7 @@ type TLS struct {
 	CertDir string // folder with tls.crt and tls.key, read again when they change; empty: self-signed
 }
 
-func (t TLS) credentials() (credentials.TransportCredentials, error) {
+func (t TLS) credentials(log *slog.Logger) (credentials.TransportCredentials, error) {
 	switch t.Mode {
 	case "off":
 		return insecure.NewCredentials(), nil
@@ -34,7 +35,7 @@ func (t TLS) credentials() (credentials.TransportCredentials, error) {
 	default:
 		return nil, fmt.Errorf("tls mode %q is unknown; use auto, on or off", t.Mode)
 	}
-	source := &certSource{dir: t.CertDir}
+	source := &certSource{dir: t.CertDir, log: log}
 	if _, err := source.get(nil); err != nil { // a broken one must fail at the start
 		return nil, err
 	}
@@ -108,11 +109,13 @@ func (p *peeked) Read(b []byte) (int, error) {
 // certSource has the current certificate.
 type certSource struct {
 	dir string // empty: self-signed
+	log *slog.Logger
 
 	mu      sync.Mutex // guards all below
 	cert    *tls.Certificate
 	changed time.Time // the newest of the files then
 	checked time.Time
+	failure string // the last one, logged
 }
 
 // checkEvery bounds how often the files are looked at.
@@ -132,12 +135,26 @@ func (s *certSource) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	if now := time.Now(); s.cert == nil || now.Sub(s.checked) >= checkEvery {
 		s.checked = now
-		if err := s.loadLocked(); err != nil && s.cert == nil {
+		err := s.loadLocked()
+		if err != nil && s.cert == nil {
 			return nil, err
 		}
-		// Else a change is half done: the old certificate still serves.
+		s.noteLocked(err)
 	}
 	return s.cert, nil
+}
+
+// noteLocked says once that a change is half done or wrong: the old certificate
+// still serves, and one day it will expire.
+func (s *certSource) noteLocked(err error) {
+	failure := ""
+	if err != nil {
+		failure = err.Error()
+	}
+	if failure != "" && failure != s.failure {
+		s.log.Warn("cannot read the certificate again; the last good one stays", "error", failure)
+	}
+	s.failure = failure
 }
 
 func (s *certSource) loadLocked() error {

@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,7 +67,7 @@ func TestTLSRejectsMistakes(t *testing.T) {
 		"unknown mode":        {Mode: "maybe"},
 		"folder without keys": {Mode: "on", CertDir: empty},
 	} {
-		if _, err := c.credentials(); err == nil {
+		if _, err := c.credentials(slog.New(slog.DiscardHandler)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -74,7 +76,8 @@ func TestTLSRejectsMistakes(t *testing.T) {
 func TestCertificateIsReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	first := writePair(t, dir, time.Now().Add(-time.Hour))
-	source := &certSource{dir: dir}
+	var logged strings.Builder
+	source := &certSource{dir: dir, log: slog.New(slog.NewTextHandler(&logged, nil))}
 	serves := func() string {
 		t.Helper()
 		source.checked = time.Time{} // as if a second had passed
@@ -94,8 +97,15 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "tls.key"), []byte("half a ke"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if serves() != second {
+	if serves() != second || serves() != second {
 		t.Error("a broken file replaced a good certificate")
+	}
+	if got := strings.Count(logged.String(), "cannot read the certificate"); got != 1 {
+		t.Errorf("a broken file was reported %d times, want once:\n%s", got, &logged)
+	}
+	third := writePair(t, dir, time.Now().Add(time.Hour))
+	if serves() != third {
+		t.Error("a repaired file was not read")
 	}
 }
 
@@ -128,7 +138,7 @@ func writePair(t *testing.T, dir string, at time.Time) string {
 // serveTLS serves health on a port secured like this.
 func serveTLS(t *testing.T, c TLS) string {
 	t.Helper()
-	creds, err := c.credentials()
+	creds, err := c.credentials(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
