@@ -37,7 +37,7 @@ func load(path string) (*configpb.GatewayConfig, error) {
 func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	file := configFlag(fs)
-	verbose := fs.Bool("debug", false, "log each connection and request to stderr, without prompts")
+	verbose := fs.Bool("debug", false, "log what becomes of each request to stderr, without prompts")
 	if _, err := parse(fs, args, "", 0, stdout); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -62,3 +63,41 @@ func TestRefusalQuotesTheModel(t *testing.T) {
 type errUnrouted struct{}
 
 func (errUnrouted) Error() string { return "no pool serves this model" }
+
+// A log goes to more people than a prompt may.
+func TestLogTellsOutcomesOnly(t *testing.T) {
+	for _, level := range []slog.Level{slog.LevelInfo, slog.LevelDebug} {
+		var text strings.Builder
+		g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA), newPool("other", firstTwo{}))
+		g.server.log = slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: level}))
+		for _, body := range []string{
+			`{"model":"m","prompt":"secret"}`, `{"model":"other","prompt":"secret"}`, `{"model":"secret"}`, `{secret`,
+		} {
+			d := g.open(t)
+			d.send(in(reqHeaders(false, "authorization", "secret"), duplex))
+			d.send(reqBody(body, true))
+			if _, err := d.stream.Recv(); err != nil {
+				t.Fatal(err)
+			}
+			d.stream.CloseSend()
+		}
+		g.stop()
+		<-g.ended
+		g.ended <- nil // for the cleanup
+		var want []string
+		if level == slog.LevelDebug {
+			want = []string{
+				"outcome=picked pool=m pod=" + podA, "outcome=no-pod pool=other", "outcome=unknown-model", "outcome=bad-json",
+			}
+		}
+		got := text.String()
+		for _, w := range want {
+			if !strings.Contains(got, w+"\n") {
+				t.Errorf("%v: no line with %q in:\n%s", level, w, got)
+			}
+		}
+		if want == nil && got != "" || strings.Contains(got, "secret") {
+			t.Errorf("%v: got\n%s", level, got)
+		}
+	}
+}

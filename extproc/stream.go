@@ -1,7 +1,9 @@
 package extproc
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -285,7 +287,7 @@ func (st *stream) send(r reply) {
 
 // refuse answers the client instead of sending the request to a pod.
 func (st *stream) refuse(r *refusal) {
-	st.srv.metrics.decided(st.pool, r.reason)
+	st.outcome(r.reason)
 	st.send(refusalReply(r))
 	st.phase, st.over = refused, true
 	st.dropBody()
@@ -296,8 +298,25 @@ func (st *stream) abandon() {
 	st.phase, st.headersHeld = gone, false
 	st.dropBody()
 	if st.seen {
-		st.srv.metrics.decided(st.pool, abandoned)
+		st.outcome(abandoned)
 	}
+}
+
+// outcome counts what became of the request. At debug level it says so, too, but
+// never what stands in the request.
+func (st *stream) outcome(r reason) {
+	st.srv.metrics.decided(st.pool, r)
+	if !st.srv.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	attrs := []any{"outcome", string(r)}
+	if st.pool >= 0 {
+		attrs = append(attrs, "pool", st.srv.pools[st.pool].Name)
+	}
+	if st.reserve != nil {
+		attrs = append(attrs, "pod", st.reserve.Pod().Addr)
+	}
+	st.srv.log.Debug("request", attrs...)
 }
 
 func (st *stream) dropBody() {
