@@ -70,3 +70,23 @@ func (p *Pod) left(r *Reservation, now time.Time) {
 	}
 	b.stay += 0.05 * (x - b.stay)
 }
+
+// fill is Candidate.Fill of a candidate with Stats, Charge, Trust and Unseen.
+func (p *Pod) fill(c *Candidate) float64 {
+	s := c.Stats
+	if !s.Has(FieldKVUsage) {
+		return 0
+	}
+	used := c.Trust * s.KVUsage // without it, what we have sent is left
+	if s.Has(FieldKVTokens) && s.KVTokens > 0 {
+		coming := float64(c.Unseen)
+		if s.Has(FieldWaiting) {
+			coming = min(coming+c.Trust*s.Waiting, max(coming, float64(c.Charge.Requests)))
+		}
+		used += coming * (p.mean.tokens + growth) / float64(s.KVTokens)
+	}
+	return used
+}
+
+// growth is how many tokens a request is taken to add to its prompt.
+const growth = 256

@@ -46,6 +46,7 @@ type Pod struct {
 	adapters adapters
 	speed    podSpeed
 	busy     busy
+	others   others
 	batch    batch
 	util     float64 // seconds of prompts a second, moving average as of utilAt
 	utilAt   time.Time
@@ -148,16 +149,19 @@ const (
 // Candidate is one pod as one pick sees it: plain values, read once, so that
 // every scorer sees the same facts and a decision can be replayed from them.
 type Candidate struct {
-	Pod    *Pod
-	Stats  *Stats  // never nil; its Known is 0 before the first scrape
-	Age    float64 // seconds since the scrape that read Stats began; +Inf before the first
-	Charge Charge  // what this replica has sent there and not seen finish
-	Trust  float64 // how far the gauges of Stats can be believed, 1 to 0; its fixed values always can
-	Unseen int     // requests of Charge that Stats cannot include
-	Health Health
-	Speed  Speed
-	Wait   float64 // seconds until it can begin with one more prompt, predicted
-	Util   float64 // seconds of prompts that it was sent a second, moving average
+	Pod     *Pod
+	Stats   *Stats  // never nil; its Known is 0 before the first scrape
+	Age     float64 // seconds since the scrape that read Stats began; +Inf before the first
+	Charge  Charge  // what this replica has sent there and not seen finish
+	Trust   float64 // how far the gauges of Stats can be believed, 1 to 0; its fixed values always can
+	Unseen  int     // requests of Charge that Stats cannot include
+	Foreign float64 // requests that Stats show and Charge does not: of other replicas, or older
+	Health  Health
+	Speed   Speed
+	Wait    float64 // seconds until it can begin with one more prompt, predicted
+	Util    float64 // seconds of prompts that it was sent a second, moving average
+	Stay    float64 // seconds that a request runs after its first token, moving average
+	Fill    float64 // share of the KV cache in use once what waits there has begun; 0: not known
 
 	Last     uint64 // order of its last request among all of the table; 0: none yet
 	LastCold uint64 // the same of the last one of which no pod had anything cached

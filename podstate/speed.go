@@ -122,19 +122,27 @@ type podSpeed struct {
 	own   rate
 }
 
-// now is the pod's speed: its own as far as there are samples, else its class's.
+// alike is how far, as the logarithm of a ratio, equal pods seem to differ: what
+// one happens to see of long prompts and full batches.
+const alike = 0.2
+
+// now is the pod's speed: its own as far as it differs from that of its class by
+// more than chance, else its class's. In a long queue, a speed that is wrong by a
+// tenth would send a tenth too many.
 func (p *podSpeed) now() Speed {
 	c := &p.class.rate
 	if p.own.samples == 0 {
 		return c.Speed
 	}
-	// Where labels say that pods are alike, a pod must show for longer that it
+	// Where a mark says that pods are alike, a pod must show for longer that it
 	// is not.
 	n := 0.5
 	if p.class.known {
 		n = 8
 	}
-	w := p.own.samples / (p.own.samples + n)
+	r := p.own.Token / c.Token
+	d := (r - 1) * (r - 1) / r // about the square of r's logarithm
+	w := p.own.samples / (p.own.samples + n) * d / (d + alike*alike)
 	return Speed{
 		Base:   w*p.own.Base + (1-w)*c.Base,
 		Token:  w*p.own.Token + (1-w)*c.Token,

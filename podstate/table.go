@@ -116,6 +116,7 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 	p.weigh(s)
 	p.listen(s)
 	p.adapters.scraped(s)
+	p.others.scraped(s, p.charge.Requests-int(min(uint64(p.charge.Requests), p.sent-mark)))
 	if !p.evidence.doubt {
 		p.batch.scraped(s)
 		if !t.watch.all() {
@@ -201,6 +202,7 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 		c.Trust = p.evidence.trust(&c)
 		c.Wait = max(p.queue.wait(ask.Now, c.Speed, watched, watched || c.fresh()), p.batch.wait(p.charge.Requests))
 		c.Unseen = p.unseen(&c)
+		c.Stay, c.Fill = p.batch.stay, p.fill(&c)
 		if p.Slot < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[p.Slot]), ask.Tokens-1)
 		}
@@ -208,6 +210,7 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 		out = out || c.Health.Out != ""
 		t.scratch = append(t.scratch, c)
 	}
+	t.fillForeignLocked(t.scratch)
 	if out {
 		spare(t.scratch)
 	}

@@ -13,7 +13,7 @@ import (
 //	+ regret            work that another pod has cached already
 //	+ stall             answers that pause while its prompt is processed
 //	+ batch             steps become longer, and the batch fuller
-//	+ memory            risk that the KV cache overflows
+//	+ memory            until the KV cache has room
 //	+ adapter           to load it, or to wait for a slot
 //
 // README.md says where each term and each number comes from.
@@ -25,27 +25,24 @@ type cost struct {
 }
 
 var (
-	latency = &cost{wait: 1, regret: 2, stall: 0.4, batch: 0.3}
+	latency = &cost{wait: 1, regret: 2, stall: 0.3, batch: 0.3}
 	// Batch work has patience: only what costs tokens per second counts.
 	throughput = &cost{wait: 0.2, regret: 8, stall: 0.1, batch: 1}
 )
 
 const (
 	// patience, in tokens of work of the fastest pod, is where T²/patience is as
-	// much as T. Below, the pool may send a few long prompts where they stall the
-	// fewest answers, which makes most requests faster; the longer the queues, the
-	// less, because that is at the expense of those who wait longest anyway.
+	// much as T, or twice the shortest T where that is more. Below, the pool may
+	// send a few long prompts where they stall the fewest answers, which makes most
+	// requests faster; the longer the queues, the less, because that is at the
+	// expense of those who wait longest anyway.
 	patience = 32_000
-	// longest is what the stall of one prompt counts at most, in tokens: beyond,
-	// the stall of others must not decide, or the longest prompts would starve.
-	longest = 8192
 	// busiest bounds load/(1-load).
 	busiest = 0.95
-
-	// The KV cache grows while answers do, so a pod that is nearly full will have
-	// to freeze some of them for seconds.
-	kvFree, kvFull, kvSeconds = 0.7, 1.05, 4.0
-	kvGrowth                  = 300 // tokens that the request will add
+	// kvFree is from where on the KV cache may turn out too small.
+	kvFree = 0.8
+	// stayUnknown is a middling answer, seconds.
+	stayUnknown = 5
 
 	// An adapter that is not resident evicts another one, which must come back: a
 	// fixed price, seconds, and its wait twice.
@@ -55,41 +52,48 @@ const (
 var _ policy = (*cost)(nil)
 
 func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {
-	cached, fastest := 0, math.Inf(1)
-	for i := range pods {
-		cached = max(cached, pods[i].Cached)
-		fastest = min(fastest, pods[i].Speed.Token)
-	}
-	scale := max(1e-9, patience*fastest)
+	cached, fastest, soonest := 0, math.Inf(1), math.Inf(1)
 	for i := range pods {
 		c := &pods[i]
-		s := &c.Speed
-		own := s.Prefill(req.Tokens, c.Cached)
-		t := k.wait * (c.Wait + s.Base + own)
+		out[i] = k.wait * (c.Wait + c.Speed.Base + c.Speed.Prefill(req.Tokens, c.Cached))
+		cached = max(cached, c.Cached)
+		fastest = min(fastest, c.Speed.Token)
+		soonest = min(soonest, out[i])
+	}
+	scale := max(1e-9, patience*fastest, 2*soonest)
+	slope := 1 + 2*soonest/scale // of T + T²/scale: what one more second costs those who wait
+	for i := range pods {
+		c := &pods[i]
 		load := min(busiest, c.Util)
-		needless := own - s.Prefill(req.Tokens, cached)
-		active := float64(c.Charge.Requests)
-		uncached := float64(req.Tokens - c.Cached)
+		needless := c.Speed.Prefill(req.Tokens, c.Cached) - c.Speed.Prefill(req.Tokens, cached)
+		active := float64(c.Charge.Requests) + c.Foreign
 
-		out[i] = t + t*t/scale +
-			k.regret*load/(1-load)*needless +
-			k.stall*active*s.Token*min(uncached, longest) +
-			k.batch*active*s.Base +
-			memory(c, uncached) +
+		out[i] += out[i]*out[i]/scale +
+			k.regret*load/(1-load)*slope*needless +
+			k.stall*active*c.Speed.Token*float64(req.Tokens-c.Cached) +
+			k.batch*active*c.Speed.Base +
+			memory(c, req) +
 			adapterCost(c)
 	}
 }
 
-// memory is the price of filling the KV cache.
-func memory(c *podstate.Candidate, uncached float64) float64 {
-	if !c.Stats.Has(podstate.FieldKVUsage) {
-		return 0
-	}
-	used := c.Trust * c.Stats.KVUsage // without it, what we sent is left
+// memory is how long the request will wait, or make others wait, until enough of
+// the KV cache is free: it empties once in the time that a request stays. It is
+// not known to a few percent how much will be needed, so the price begins before.
+func memory(c *podstate.Candidate, req *Request) float64 {
+	fill := c.Fill
 	if c.Stats.Has(podstate.FieldKVTokens) && c.Stats.KVTokens > 0 {
-		used += (c.Charge.Held*unseenShare(c) + uncached + kvGrowth) / float64(c.Stats.KVTokens)
+		fill += float64(req.Tokens-c.Cached+req.Output) / float64(c.Stats.KVTokens)
 	}
-	return kvSeconds * max(0, used-kvFree) / (kvFull - min(used, 1))
+	stay := c.Stay
+	if stay == 0 { // nothing has ended there yet
+		stay = stayUnknown
+	}
+	over := max(0, fill-kvFree)
+	if over < 1-kvFree {
+		return stay * over * over / (2 * (1 - kvFree))
+	}
+	return stay * (over - (1-kvFree)/2)
 }
 
 func adapterCost(c *podstate.Candidate) float64 {

@@ -1,0 +1,52 @@
+package podstate
+
+// others is what a pod reports beyond what this replica has sent: requests of
+// other replicas, of other gateways, or from before this one started.
+type others struct {
+	requests, waiting float64 // as of the last scrape
+	begun             bool    // there was one
+	last              [2]float64
+}
+
+// scraped compares what the pod says with what it has of ours. Gauges trail by a
+// step, so a request of ours that has just ended still shows: what is of others
+// must stand in two scrapes.
+func (o *others) scraped(s *Stats, ours int) {
+	told := max(s.Running+s.Waiting, s.Load)
+	requests := max(0, told-float64(ours))
+	now := [2]float64{requests, min(requests, s.Waiting)}
+	if !o.begun {
+		o.begun, o.last = true, now
+	}
+	o.requests, o.waiting = min(now[0], o.last[0]), min(now[1], o.last[1])
+	o.last = now
+}
+
+// fillForeignLocked completes candidates by what others have sent. Of a pod that
+// is not believed, the mean of the others is assumed.
+func (t *Table) fillForeignLocked(cands []Candidate) {
+	var trust, requests, waiting float64
+	for i := range cands {
+		c := &cands[i]
+		trust += c.Trust
+		requests += c.Trust * c.Pod.others.requests
+		waiting += c.Trust * c.Pod.others.waiting
+	}
+	if requests == 0 {
+		return
+	}
+	requests, waiting = requests/trust, waiting/trust
+	for i := range cands {
+		c := &cands[i]
+		c.Foreign = c.Trust*c.Pod.others.requests + (1-c.Trust)*requests
+		w := c.Pod.mean
+		if w.tokens == 0 {
+			w = foreignWork
+		}
+		c.Wait += (c.Trust*c.Pod.others.waiting + (1-c.Trust)*waiting) * c.Speed.of(w)
+	}
+}
+
+// foreignWork is the prompt of a request that we know nothing of, where this
+// replica has sent none to compare it with.
+var foreignWork = newWork(1000, 0)
