@@ -46,11 +46,14 @@ type answer struct {
 
 // chat is the body of a request.
 func chat(model, prompt string, tokens int, stream bool) []byte {
-	text, err := json.Marshal(map[string]any{
-		"model": model, "max_tokens": tokens, "ignore_eos": true, "stream": stream,
-		"stream_options": map[string]bool{"include_usage": true},
-		"messages":       []any{map[string]string{"role": "user", "content": prompt}},
-	})
+	body := map[string]any{
+		"model": model, "max_tokens": tokens, "ignore_eos": true,
+		"messages": []any{map[string]string{"role": "user", "content": prompt}},
+	}
+	if stream {
+		body["stream"], body["stream_options"] = true, map[string]bool{"include_usage": true}
+	}
+	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err)
 	}
@@ -230,6 +233,7 @@ type pod struct {
 		Ahead    float64 `json:"aheadTokens"`
 	} `json:"charge"`
 	Speed struct {
+		Step  float64 `json:"stepSeconds"`
 		Token float64 `json:"tokenSeconds"`
 	} `json:"speed"`
 }

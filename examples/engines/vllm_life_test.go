@@ -68,26 +68,26 @@ func vllmAdapters(t *testing.T, p *pool) {
 // The engine's gauges know of a prompt when its first chunk is processed, which
 // takes seconds.
 func vllmPrefill(t *testing.T, p *pool) {
-	begin := time.Now()
-	long := make(chan string, 1) // the pod that has answered
-	body := chat(rig.Model, words(20, 6500), 3, true)
-	var first time.Time
+	for i := range 6 { // to learn how fast they are
+		var pair sync.WaitGroup
+		for j := range 2 {
+			body := chat(rig.Model, words(600+2*i+j, 300), 3, true)
+			pair.Go(func() { firstToken(t.Context(), p.Warmpath, body) })
+		}
+		pair.Wait()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	type result struct {
+		model string
+		took  time.Duration
+		err   error
+	}
+	long := make(chan result, 1)
 	go func() {
-		name := ""
-		resp, err := send(t.Context(), "http://"+p.Warmpath+"/v1/chat/completions", body)
-		if err == nil {
-			defer resp.Body.Close()
-			err = events(resp.Body, func(data string) bool {
-				var a answer
-				json.Unmarshal([]byte(data), &a)
-				first, name = time.Now(), a.Model
-				return false
-			})
-		}
-		if err != nil {
-			t.Error(err)
-		}
-		long <- name
+		begin := time.Now()
+		model, err := firstToken(ctx, p.Warmpath, chat(rig.Model, words(20, 4000), 3, true))
+		long <- result{model, time.Since(begin), err}
 	}()
 	busy := ""
 	eventually(t, "the long prompt is under way", func() bool {
@@ -102,11 +102,14 @@ func vllmPrefill(t *testing.T, p *pool) {
 	served := map[string]int{}
 	for {
 		select {
-		case name := <-long:
-			t.Logf("first token of the long prompt (%s) after %v; meanwhile %v answered %d short ones, the slowest in %v; the gauges said that the busy pod runs nothing at %d of them",
-				name, first.Sub(begin).Round(time.Millisecond), served, n, slowest.Round(time.Millisecond), blind)
-			if served[name] > 1 || n < 5 { // the last one may begin when the long one has ended
-				t.Errorf("short requests beside the long one: %v", served)
+		case r := <-long:
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			t.Logf("first token of the long prompt (%s) after %v; meanwhile %v answered %d short ones, the slowest in %v; at %d of them, the busy pod's gauges said that it runs nothing",
+				r.model, r.took.Round(time.Millisecond), served, n, slowest.Round(time.Millisecond), blind)
+			if served[r.model] > 1 || n < 5 { // the last one may begin when the long one has ended
+				t.Errorf("short requests beside the long one of %s: %v", r.model, served)
 			}
 			return
 		default:
@@ -119,6 +122,22 @@ func vllmPrefill(t *testing.T, p *pool) {
 		slowest = max(slowest, time.Since(start))
 		n++
 	}
+}
+
+// firstToken returns who has answered, when the first token has come.
+func firstToken(ctx context.Context, gateway string, body []byte) (model string, err error) {
+	resp, err := send(ctx, "http://"+gateway+"/v1/chat/completions", body)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	err = events(resp.Body, func(data string) bool {
+		var a answer
+		err = json.Unmarshal([]byte(data), &a)
+		model = a.Model
+		return false
+	})
+	return model, err
 }
 
 // Asleep, its health says 200 and requests would hang.
@@ -152,11 +171,13 @@ func vllmSleep(t *testing.T, alone, both *pool) {
 // On SIGTERM it finishes what runs and answers 500 to all else, so fast that it
 // looks idle: what is least loaded gets the requests, and fails them.
 func vllmDrain(t *testing.T, s *engines.Server, alone, both *pool, other string) {
-	body := stream(t.Context(), t, alone.Warmpath, chat(rig.Model, "the value of", 1500, true))
+	all, end := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer end()
+	body := stream(all, t, alone.Warmpath, chat(rig.Model, "the value of", 600, true))
 	if err := events(body, func(string) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(all)
 	defer cancel()
 	for i := range 2 { // the other one has something to do
 		busy := stream(ctx, t, other, chat("", words(400+i, 30), 5000, true))
@@ -185,6 +206,7 @@ func vllmDrain(t *testing.T, s *engines.Server, alone, both *pool, other string)
 		}
 		burst.Wait()
 	}
+	cancel()
 	t.Logf("while it drains: statuses %v, served by %v, out as %q", statuses, served, both.pod(t).Out)
 	// Three at once may be under way before the first has failed; a probe follows
 	// each second, then every two, …

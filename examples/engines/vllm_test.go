@@ -85,7 +85,7 @@ func (p *pool) pod(t *testing.T) pod { return pods(t, p.Admin)[p.vllm] }
 
 func TestVLLM(t *testing.T) {
 	s := startVLLM(t, "--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-num-seqs", "8",
-		"--enable-server-load-tracking", "--enable-prompt-tokens-details", "--shutdown-timeout", "60")
+		"--enable-server-load-tracking", "--enable-prompt-tokens-details", "--shutdown-timeout", "300")
 	other := startOther(t)
 	alone, both := newPool(t, s), newPool(t, s, other)
 	// The first requests of an engine are slow, and are no measure.
@@ -143,7 +143,7 @@ func inspectVLLM(t *testing.T, addr string) {
 func vllmUsage(t *testing.T, p *pool) {
 	prompt := chat(rig.Model, words(1, 1000), 3, false)
 	first, second := ask(t, p.Warmpath, prompt), ask(t, p.Warmpath, prompt)
-	if first.Usage.Details.Cached != 0 || second.Usage.Details.Cached < 900 {
+	if first.Usage.Details.Cached != 0 || second.Usage.Details.Cached < 800 { // whole blocks of 128
 		t.Errorf("of the same prompt, %d and then %d tokens were cached", first.Usage.Details.Cached, second.Usage.Details.Cached)
 	}
 	actual := metric(t, p.Admin, "warmpath_extproc_cached_tokens_actual_total")
@@ -151,28 +151,32 @@ func vllmUsage(t *testing.T, p *pool) {
 		t.Errorf("warmpath has learned of %v cached tokens, the engine said %d", actual, second.Usage.Details.Cached)
 	}
 
-	before := metric(t, p.Admin, "warmpath_extproc_first_token_seconds_sum")
-	begin := time.Now()
-	var took time.Duration
-	done := false
-	err := events(stream(t.Context(), t, p.Warmpath, chat(rig.Model, digits(2000), 5, true)), func(data string) bool {
-		if took == 0 {
-			took = time.Since(begin)
+	sum := func() float64 { return metric(t, p.Admin, "warmpath_extproc_first_token_seconds_sum") }
+	var took, seen time.Duration
+	const prompts = 8
+	for i := range prompts {
+		before, begin := sum(), time.Now()
+		first, done := time.Duration(0), false
+		err := events(stream(t.Context(), t, p.Warmpath, chat(rig.Model, words(30+i, 600), 5, true)), func(data string) bool {
+			if first == 0 {
+				first = time.Since(begin)
+			}
+			done = data == "[DONE]"
+			return true
+		})
+		if err != nil || !done {
+			t.Errorf("error %v, at its end: %v", err, done)
 		}
-		done = data == "[DONE]"
-		return true
-	})
-	if err != nil || !done {
-		t.Errorf("error %v, at its end: %v", err, done)
+		eventually(t, "warmpath has seen the first token", func() bool { return sum() > before })
+		took += first
+		seen += time.Duration((sum() - before) * float64(time.Second))
 	}
-	eventually(t, "warmpath has seen the first token", func() bool {
-		return metric(t, p.Admin, "warmpath_extproc_first_token_seconds_sum") > before
-	})
-	seen := metric(t, p.Admin, "warmpath_extproc_first_token_seconds_sum") - before
-	if seen < took.Seconds()/2 {
-		t.Errorf("warmpath takes %.3f s for the time to the first token, which came after %v", seen, took)
+	if seen < took/2 {
+		t.Errorf("warmpath takes %v for the time to the first token of all prompts, which was %v", seen, took)
 	}
-	t.Logf("first token of 2,000 tokens: %v for the client, %.3f s for warmpath; speed learned: %.2f ms a token", took, seen, 1000*p.pod(t).Speed.Token)
+	speed := p.pod(t).Speed
+	t.Logf("first token of 600 tokens: %v for the client, %v for warmpath, %v predicted for the next one",
+		took/prompts, seen/prompts, time.Duration(float64(time.Second)*(speed.Step+600*speed.Token)))
 }
 
 func vllmAbort(t *testing.T, p *pool) {
