@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -99,8 +100,17 @@ func (v *validator) entry(entry *structpb.Value, path string) (addr netip.AddrPo
 	case *structpb.Value_StructValue:
 		return v.object(e.StructValue.GetFields(), path)
 	}
-	v.mistake(path, "%s", want)
+	v.mistake(path, "%s; %s", shown(entry), want)
 	return addr, false
+}
+
+// shown is a value that may be of any kind, as JSON.
+func shown(v *structpb.Value) string {
+	text, err := json.Marshal(v.AsInterface())
+	if err != nil { // a number that JSON does not have, which the reader refuses
+		return "?"
+	}
+	return clip(string(text))
 }
 
 func (v *validator) object(fields map[string]*structpb.Value, path string) (addr netip.AddrPort, ok bool) {
@@ -109,7 +119,7 @@ func (v *validator) object(fields map[string]*structpb.Value, path string) (addr
 	str := func(key string) string {
 		val, given := fields[key]
 		if _, isString := val.GetKind().(*structpb.Value_StringValue); given && !isString {
-			v.mistake(join(path, key), "want a string")
+			v.mistake(join(path, key), "%s; want a string", shown(val))
 		}
 		return val.GetStringValue()
 	}
@@ -121,12 +131,12 @@ func (v *validator) object(fields map[string]*structpb.Value, path string) (addr
 		case "labels":
 			labels, isMap := val.GetKind().(*structpb.Value_StructValue)
 			if !isMap {
-				v.mistake(join(path, key), "want a mapping of names to strings")
+				v.mistake(join(path, key), "%s; want a mapping of names to strings", shown(val))
 				continue
 			}
 			for name, label := range labels.StructValue.GetFields() {
 				if _, isString := label.GetKind().(*structpb.Value_StringValue); !isString {
-					v.mistake(join(join(path, key), name), "want a string: put it in quotes")
+					v.mistake(join(join(path, key), name), "%s; want a string: put it in quotes", shown(label))
 				}
 			}
 		default:

@@ -270,17 +270,21 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// lineOf returns the line of the field at path, or of the nearest field around
-// it that stands in the file.
-func (r *reader) lineOf(path string) int {
+// standing returns path, or that of the nearest field around it that stands in
+// the file; empty if that is the file itself.
+func (r *reader) standing(path string) string {
 	for path != "" {
-		if line, ok := r.lines[path]; ok {
-			return line
+		if _, ok := r.lines[path]; ok {
+			return path
 		}
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
 	}
-	return 0
+	return ""
 }
+
+// lineOf returns the line of the field at path, or of the nearest field around
+// it that stands in the file.
+func (r *reader) lineOf(path string) int { return r.lines[r.standing(path)] }
 
 // describe says what a node is, to somebody who wanted something else.
 func describe(n *yaml.Node) string {

@@ -38,11 +38,11 @@ type validator struct {
 
 // mistake reports a mistake, unless it may only follow from one of the reader's:
 // a value that could not be read at path or inside it, or, if nothing stands at
-// path, a field around it whose name was not understood.
+// path, a field beside it whose name was not understood.
 func (v *validator) mistake(path, format string, args ...any) {
-	_, stands := v.lines[path]
+	around := v.standing(path)
 	for _, m := range v.unread {
-		if inside(m.Path, path) || !stands && inside(path, m.Path) {
+		if inside(m.Path, path) || around != path && inside(path, m.Path) && inside(m.Path, around) {
 			return
 		}
 	}
@@ -174,7 +174,7 @@ func (v *validator) names(c *configpb.GatewayConfig) {
 			v.mistake(path, "no model leads to pool %q: give it models, or make it the defaultPool", p.Name)
 		}
 	}
-	if all := poolNames(c.Pools); c.DefaultPool != "" && !slices.Contains(all, "") {
+	if all := poolNames(c.Pools); c.DefaultPool != "" && len(all) > 0 && !slices.Contains(all, "") {
 		if !slices.Contains(all, c.DefaultPool) {
 			v.mistake("defaultPool", "unknown pool %s", choose(c.DefaultPool, all))
 		}
