@@ -52,9 +52,25 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	p, err := build(cfg, prometheus.NewRegistry(), log)
 	if err != nil {
-		return config.Mistakes{{File: *file, Text: err.Error()}}
+		return mistakesOf(err, *file)
 	}
 	return p.run(ctx)
+}
+
+// mistakesOf turns an error of build into mistakes in the configuration.
+func mistakesOf(err error, file string) (mistakes config.Mistakes) {
+	all := []error{err}
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		all = several.Unwrap()
+	}
+	for _, err := range all {
+		m := config.Mistake{File: file, Text: err.Error()}
+		if f := (*fault)(nil); errors.As(err, &f) {
+			m.Line, m.Path, m.Text = config.Line(file, f.field), f.field, f.err.Error()
+		}
+		mistakes = append(mistakes, m)
+	}
+	return mistakes
 }
 
 func bootstrap(_ context.Context, args []string, stdout io.Writer) error {
@@ -94,7 +110,7 @@ func check(_ context.Context, args []string, stdout io.Writer) error {
 		return err
 	default:
 		if _, err := build(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err != nil {
-			mistakes = config.Mistakes{{File: *file, Text: err.Error()}}
+			mistakes = mistakesOf(err, *file)
 		}
 	}
 	if *envoyFile != "" {

@@ -115,7 +115,9 @@ func parse(fs *pflag.FlagSet, args []string, use string, n int, stdout io.Writer
 	} else if err != nil {
 		return nil, misuse(err.Error())
 	}
-	if fs.NArg() != n {
+	if fs.NArg() != n && n == 0 {
+		return nil, misuse(fmt.Sprintf("arguments %q; takes flags only", fs.Args()))
+	} else if fs.NArg() != n {
 		return nil, misuse(fmt.Sprintf("arguments %q; want %d: %s", fs.Args(), n, use))
 	}
 	return fs.Args(), nil

@@ -101,7 +101,7 @@ func TestCommandLine(t *testing.T) {
 		{"nobody to explain", "explain last --admin 127.0.0.1:1", 1, `^$`, `^warmpath explain: .*refused\n$`},
 		{"no log to replay", "replay nowhere.jsonl", 1, `^$`, `^warmpath replay: open nowhere.jsonl: .*\n$`},
 		{"an unknown profile to compare", "replay --profile latancy nowhere.jsonl", 2, `^$`, `^warmpath replay: .*"latency".*\n$`},
-		{"an argument too many", "version now", 2, `^$`, `^warmpath version: .*"now".*\n$`},
+		{"an argument too many", "version now", 2, `^$`, `^warmpath version: arguments \["now"\]; takes flags only; .*\n$`},
 		{"no config", "serve", 2, `^$`, `^warmpath serve: --config is missing.*\n$`},
 		{"no such config", "serve --config nowhere.yaml", 2, `^$`, `^nowhere.yaml: the configuration cannot be read: no such file or directory\n$`},
 		{"all mistakes at once", "check --config proto/config/testdata/model-twice.bad.yaml", 2, `^$`,
@@ -146,6 +146,25 @@ func TestCheckLooksIntoEnvoysConfigurationToo(t *testing.T) {
 	lines := strings.Split(stderr.String(), "\n")
 	if exit != 2 || !strings.HasPrefix(lines[0], "proto/config/testdata/no-pools.bad.yaml:2: ") || !strings.HasPrefix(lines[1], bad+":") {
 		t.Errorf("exit code %d, want 2, and a line about each file: %s", exit, &stderr)
+	}
+}
+
+// What the schema cannot know is found by building, in all pools at once.
+func TestCheckNamesWhatCannotBeBuilt(t *testing.T) {
+	path := writeConfig(t, freePorts(t, 3), `pools:
+- {name: a, models: [m], discovery: {kubernetes: {inferencePool: ns/pool}}}
+- name: b
+  models: [n]
+  discovery: {static: ["127.0.0.1:1"]}
+  scrape: {series: {queue: q}}
+`)
+	for _, name := range []string{"check", "serve"} {
+		var stdout, stderr bytes.Buffer
+		exit := run(t.Context(), []string{name, "--config", path}, &stdout, &stderr)
+		want := regexp.MustCompile(fmt.Sprintf(`^%[1]s:6: pools\[0\]\.discovery: .*\n%[1]s:10: pools\[1\]\.scrape: .*"queue".*\n$`, regexp.QuoteMeta(path)))
+		if exit != 2 || !want.Match(stderr.Bytes()) {
+			t.Errorf("%s: exit code %d:\n%s", name, exit, &stderr)
+		}
 	}
 }
 

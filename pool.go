@@ -78,16 +78,16 @@ func newPool(c *configpb.Pool, indexBytes int64, eds *envoy.EDS, m *scrape.Metri
 	}
 	var err error
 	if p.profile, err = scorers.NewProfile(c.Profile, c.Weights); err != nil {
-		return nil, err
+		return nil, faultIn("profile", err)
 	}
 	if p.scrape.TLS, err = scrapeTLS(c.Scrape.Tls); err != nil {
-		return nil, err
+		return nil, faultIn("scrape.tls", err)
 	}
 	if p.scraper, err = scrape.New(p.scrape, p.table, m, log); err != nil {
-		return nil, err
+		return nil, faultIn("scrape", err)
 	}
 	p.source, err = newSource(c.Discovery, p.log)
-	return p, err
+	return p, faultIn("discovery", err)
 }
 
 // scrapeTLS returns nil for plain HTTP.

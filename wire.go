@@ -50,7 +50,28 @@ type parts struct {
 	log    *slog.Logger
 }
 
-// build makes every part of a valid configuration and starts none.
+// A fault is why a part of the configuration cannot be built, though its values
+// are valid.
+type fault struct {
+	field string // as in pools[0].scrape
+	err   error
+}
+
+func (f *fault) Error() string { return f.field + ": " + f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+// faultIn says in which field err lies, unless it is nil.
+func faultIn(field string, err error) error {
+	if inner := (*fault)(nil); errors.As(err, &inner) {
+		return &fault{field + "." + inner.field, inner.err}
+	} else if err != nil {
+		return &fault{field, err}
+	}
+	return nil
+}
+
+// build makes every part of a valid configuration and starts none. It looks at
+// all pools before it fails.
 func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logger) (*parts, error) {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	scrapes, err := scrape.NewMetrics(reg)
@@ -68,10 +89,12 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 	}
 	var picked []extproc.Pool
 	var shown []admin.Pool
-	for _, c := range cfg.Pools {
+	var faults []error
+	for i, c := range cfg.Pools {
 		pool, err := newPool(c, indexBytes/int64(len(cfg.Pools)), p.eds, scrapes, budget, log)
 		if err != nil {
-			return nil, fmt.Errorf("pool %q: %w", c.Name, err)
+			faults = append(faults, faultIn(fmt.Sprintf("pools[%d]", i), err))
+			continue
 		}
 		p.pools = append(p.pools, pool)
 		picked = append(picked, extproc.Pool{
@@ -87,6 +110,9 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 			},
 		})
 	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
 	tls := cfg.Server.Grpc.Tls
 	p.picker, err = extproc.New(extproc.Config{
 		TLS: extproc.TLS{Mode: tls.Mode, CertDir: tls.CertDir},
@@ -94,7 +120,7 @@ func build(cfg *configpb.GatewayConfig, reg *prometheus.Registry, log *slog.Logg
 			extprocpb.ProcessingMode_BodySendMode_value[cfg.Envoy.BodyMode]),
 	}, router, picked, reg, log)
 	if err != nil {
-		return nil, err
+		return nil, faultIn("server.grpc.tls", err)
 	}
 	for i, pool := range p.pools {
 		pool.bytesPerToken = func() float64 { return p.picker.BytesPerToken(i) }

@@ -107,6 +107,22 @@ func Parse(path string, data []byte, known Known) (*configpb.GatewayConfig, erro
 	return c, nil
 }
 
+// Line returns the line of the file at path at which the field stands, as in
+// pools[0].scrape, or what is around it. It is 0 if that cannot be found out.
+func Line(path, field string) int {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	r := &reader{file: path, lines: map[string]int{}}
+	root, err := r.document(data)
+	if err != nil {
+		return 0
+	}
+	r.message(root, (&configpb.GatewayConfig{}).ProtoReflect().Descriptor(), "")
+	return r.lineOf(field)
+}
+
 // decode fills c from a tree that has been checked against its schema.
 func decode(tree any, c *configpb.GatewayConfig) error {
 	text, err := json.Marshal(tree)

@@ -95,6 +95,23 @@ func TestLoadJSON(t *testing.T) {
 	}
 }
 
+func TestLine(t *testing.T) {
+	for field, want := range map[string]int{
+		"pools[0].scrape":                    5, // stands
+		"pools[0].discovery.dns":             4, // only what is around it does
+		"pools[1]":                           6,
+		"pools[1].discovery.static[0].label": 10,
+		"envoy":                              0,
+	} {
+		if got := Line("testdata/lines.yaml", field); got != want {
+			t.Errorf("%s: line %d, want %d", field, got, want)
+		}
+	}
+	if got := Line("testdata/nowhere.yaml", "pools"); got != 0 {
+		t.Errorf("of a file that is not there: line %d", got)
+	}
+}
+
 func TestLoadMissingFile(t *testing.T) {
 	_, err := Load("testdata/nowhere.yaml", known)
 	if err == nil || err.Error() != "testdata/nowhere.yaml: the configuration cannot be read: no such file or directory" {
