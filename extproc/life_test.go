@@ -371,3 +371,10 @@ func TestHealth(t *testing.T) {
 		}
 	}
 }
+
+// Kubernetes kills a container 30 s after SIGTERM unless told otherwise.
+func TestShutdownEndsBeforeKubernetesKills(t *testing.T) {
+	if longest := defaultDrainDelay + defaultDrainTimeout + cutTime; longest >= 30*time.Second {
+		t.Errorf("a shutdown may take %v", longest)
+	}
+}

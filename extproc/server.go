@@ -43,16 +43,16 @@ type Config struct {
 	MaxBody         int           // longest request body, bytes; default 32 MiB, as in the bootstrap
 	DecisionTimeout time.Duration // from a request's start to its decision; default 2 minutes, as Envoy's request_timeout
 	DrainDelay      time.Duration // from NOT_SERVING to the end of service; default 3 s: Envoys check once a second
-	DrainTimeout    time.Duration // for undecided requests after that; default 30 s
+	DrainTimeout    time.Duration // for undecided requests after that; default 25 s
 }
 
 const (
 	defaultMaxBody         = 32 << 20
 	defaultDecisionTimeout = 2 * time.Minute
-	defaultDrainDelay      = 3 * time.Second
-	defaultDrainTimeout    = 30 * time.Second
-	// cutTime is for the last answers to reach Envoy.
-	cutTime = time.Second
+	// The three together stay below the 30 s after which Kubernetes kills.
+	defaultDrainDelay   = 3 * time.Second
+	defaultDrainTimeout = 25 * time.Second
+	cutTime             = time.Second // for the last answers to reach Envoy
 )
 
 // Names by which health is asked: of a whole server, of Kubernetes probes, of
