@@ -2,56 +2,21 @@ package podstate
 
 import "time"
 
-// batch is what is known of a pod's limit on requests that run at once: a
-// setting of the server, or the size of its KV cache. While it is reached, a
-// request waits for another one to end, however short its prompt.
+// batch is what is known of the requests that a pod runs at once.
 type batch struct {
-	limit float64 // requests; 0: not known
-	told  bool    // by the pod itself
-	last  float64 // requests that ran while others waited, at the last such scrape
-	same  int     // such scrapes in a row that found the same number
+	limit float64 // how many it takes, if it tells; 0: not known
 	stay  float64 // seconds that a request runs after its first token, moving average
 }
 
-// wait is how long a request waits for its turn, with so many others here.
+// wait is how long a request waits for its turn, with so many others here: for
+// one of them to end, however short its prompt. Limits that are not told are not
+// guessed from what waits: guesses that differ from pod to pod cost more than
+// they tell.
 func (b *batch) wait(requests int) float64 {
 	if b.limit == 0 {
 		return 0
 	}
 	return max(0, float64(requests)+1-b.limit) * b.stay / b.limit
-}
-
-// scraped finds the limit where a pod does not tell it. Requests also wait for
-// prompts ahead of them; but only a limit keeps the number that runs the same.
-func (b *batch) scraped(s *Stats) {
-	if s.Has(FieldMaxRunning) && s.MaxRunning > 0 {
-		b.limit, b.told = float64(s.MaxRunning), true
-	}
-	if b.told || !s.Has(FieldRunning|FieldWaiting) {
-		return
-	}
-	waiting := s.Waiting
-	if s.Has(FieldDeferred) {
-		waiting -= s.Deferred
-	}
-	if waiting < 1 {
-		if s.Running >= b.limit {
-			b.limit = 0
-		}
-		return
-	}
-	if s.Running == b.last {
-		b.same++
-	} else {
-		b.last, b.same = s.Running, 1
-	}
-	full := s.Has(FieldKVUsage) && s.KVUsage > 0.95
-	if s.Running > b.limit && !full {
-		b.limit = 0
-	}
-	if full && s.Running >= 1 || b.same >= 3 && s.Running >= 4 {
-		b.limit = s.Running
-	}
 }
 
 // left takes note of how long a request stayed.
