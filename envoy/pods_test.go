@@ -1,6 +1,7 @@
 package envoy_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -128,8 +129,19 @@ func TestTooLargeBody(t *testing.T) {
 		p := newPod(t, "p")
 		r := newRig(t, settings{mode: mode, pools: map[string][]*pod{"a": {p}}})
 		for _, http2 := range []bool{false, true} {
-			if got := r.status(t, newClient(t, http2), body); got != http.StatusRequestEntityTooLarge {
-				t.Errorf("33 MiB: %d, want 413", got)
+			resp, err := r.post(t.Context(), newClient(t, http2), body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var e struct {
+				Error struct{ Message, Type, Code string }
+			}
+			err = json.NewDecoder(resp.Body).Decode(&e)
+			resp.Body.Close()
+			reason := resp.Header.Get("x-gateway-reason")
+			if resp.StatusCode != http.StatusRequestEntityTooLarge || err != nil || reason != "body-too-large" ||
+				resp.Header.Get("content-type") != "application/json" || e.Error.Code != reason || e.Error.Type != "invalid_request_error" {
+				t.Errorf("33 MiB: %d, %q, %+v, %v; want an error 413 in OpenAI's form", resp.StatusCode, reason, e, err)
 			}
 		}
 		if n := p.hits.Load(); n != 0 {
