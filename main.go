@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &mistakes):
 		fmt.Fprintln(stderr, mistakes)
 		return exitMisuse
-	case errors.As(err, &wrong):
+	case errors.As(err, &wrong), errors.Is(err, sim.ErrUsage):
 		fmt.Fprintf(stderr, "warmpath %s: %v; see warmpath %s --help\n", args[0], err, args[0])
 		return exitMisuse
 	default:

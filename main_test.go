@@ -92,6 +92,7 @@ func TestCommandLine(t *testing.T) {
 		{"and gives a bootstrap", "bootstrap --config " + full, 0, `(?s:.*)static_resources:`, `^$`},
 		{"for an older Envoy too", "bootstrap --config examples/raw-envoy/warmpath.yaml --envoy-version 1.36", 0, `(?s:.*)static_resources:`, `^$`},
 		{"an unknown Envoy", "bootstrap --config " + full + " --envoy-version 1.20", 2, `^$`, `^warmpath bootstrap: .*1\.20.*\n$`},
+		{"an unknown flag of the simulator", "sim --nope", 2, `^$`, `^warmpath sim: wrong arguments: flag provided but not defined: -nope; see warmpath sim --help\n$`},
 		{"an unknown command", "server", 2, `^$`, `^warmpath: unknown command "server"; commands: bootstrap, check, .*\n$`},
 		{"an unknown flag", "serve --confg x", 2, `^$`, `^warmpath serve: unknown flag: --confg; see warmpath serve --help\n$`},
 		{"a flag without its value", "serve --config", 2, `^$`, `^warmpath serve: flag needs an argument: --config; .*\n$`},

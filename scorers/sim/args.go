@@ -37,7 +37,7 @@ type settings struct {
 func parseArgs(args []string, out io.Writer) (*settings, error) {
 	s := &settings{scales: []float64{1}, scrapes: []time.Duration{0}, routers: []int{0}}
 	f := flag.NewFlagSet("warmpath sim", flag.ContinueOnError)
-	f.SetOutput(out)
+	f.SetOutput(io.Discard) // an error is printed once, by the caller
 	f.Func("scenario", "names separated by commas; also study, aws or all (default study)", func(v string) error {
 		for name := range strings.SplitSeq(v, ",") {
 			switch {
@@ -93,7 +93,12 @@ func parseArgs(args []string, out io.Writer) (*settings, error) {
 	f.StringVar(&s.svg, "svg", "", "file for a plot of TTFT against load")
 	f.IntVar(&s.parallel, "parallel", runtime.GOMAXPROCS(0), "runs at a time")
 	f.BoolVar(&s.list, "list", false, "list the scenarios and end")
-	if err := f.Parse(args); err != nil {
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(out, "Usage of warmpath sim:")
+		f.SetOutput(out)
+		f.PrintDefaults()
+		return nil, err
+	} else if err != nil {
 		return nil, err
 	}
 	if f.NArg() > 0 {

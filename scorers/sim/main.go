@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// ErrUsage is in errors that say that the arguments of Main are wrong.
+var ErrUsage = errors.New("wrong arguments")
+
 // Main is the command `warmpath sim`.
 func Main(ctx context.Context, args []string, stdout io.Writer) error {
 	s, err := parseArgs(args, stdout)
@@ -18,7 +21,7 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 		return nil
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
 	if s.list {
 		for _, name := range Names() {
