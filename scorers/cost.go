@@ -32,15 +32,16 @@ var (
 
 const (
 	// patience, in tokens of work of the fastest pod, is where T²/patience is as
-	// much as T, or twice the shortest T where that is more. Below, the pool may
+	// much as T, or relief times the shortest T where that is more. Below, the pool may
 	// send a few long prompts where they stall the fewest answers, which makes most
 	// requests faster; the longer the queues, the less, because that is at the
 	// expense of those who wait longest anyway.
-	patience = 32_000
+	patience, relief = 32_000, 3
 	// busiest bounds load/(1-load).
 	busiest = 0.95
-	// kvFree is from where on the KV cache may turn out too small.
-	kvFree = 0.8
+	// kvFree is from where on the KV cache may turn out too small. Those that it
+	// freezes then wait as well, so the wait counts so many times.
+	kvFree, kvWaits = 0.8, 3
 	// stayUnknown is a middling answer, seconds.
 	stayUnknown = 5
 
@@ -60,7 +61,7 @@ func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {
 		fastest = min(fastest, c.Speed.Token)
 		soonest = min(soonest, out[i])
 	}
-	scale := max(1e-9, patience*fastest, 2*soonest)
+	scale := max(1e-9, patience*fastest, relief*soonest)
 	slope := 1 + 2*soonest/scale // of T + T²/scale: what one more second costs those who wait
 	for i := range pods {
 		c := &pods[i]
@@ -91,9 +92,9 @@ func memory(c *podstate.Candidate, req *Request) float64 {
 	}
 	over := max(0, fill-kvFree)
 	if over < 1-kvFree {
-		return stay * over * over / (2 * (1 - kvFree))
+		return kvWaits * stay * over * over / (2 * (1 - kvFree))
 	}
-	return stay * (over - (1-kvFree)/2)
+	return kvWaits * stay * (over - (1-kvFree)/2)
 }
 
 func adapterCost(c *podstate.Candidate) float64 {
