@@ -71,6 +71,9 @@ const utilTime = 15.0
 // utilization fades as exp(-x) would for small x; a pick asks for it of every pod,
 // and the exponential function would be its dearest part.
 func (p *Pod) utilization(now time.Time) float64 {
-	x := now.Sub(p.utilAt).Seconds() / utilTime
-	return p.util / (1 + x*(1+x*(0.5+x/6)))
+	if p.util == 0 {
+		return 0
+	}
+	x := now.Sub(p.utilAt).Seconds() * (1 / utilTime)
+	return p.util / (1 + x*(1+x*(0.5+x*(1.0/6))))
 }

@@ -36,28 +36,30 @@ type Pod struct {
 	Addr string // Spec.Addr as text, as Envoy wants it
 	Slot int    // dense number of the pod in its Table; reused after the pod has left
 
-	// Guarded by Table.mu.
+	// Guarded by Table.mu. The first group is read by every pick, of every pod, so
+	// it stands together.
 	stats    *Stats
 	charge   Charge
-	health   health
-	queue    queue
-	evidence evidence
-	life     life
-	adapters adapters
-	speed    podSpeed
-	busy     busy
-	others   others
-	batch    batch
+	sent     uint64  // requests ever reserved; Stats.sent is its value when their scrape began
+	last     uint64  // order of its last request among all of the table; 0: none yet
+	lastCold uint64  // the same of the last one of which no pod had anything cached
 	util     float64 // seconds of prompts a second, moving average as of utilAt
 	utilAt   time.Time
+	batch    batch
+	mean     work // of its prompts, moving average
+	speed    podSpeed
+	others   others
+	answered bool // some request was answered well
+	evidence evidence
+	health   health
+	queue    queue
+
+	life     life
+	adapters adapters
+	busy     busy
 	counted  *Stats
-	mean     work   // of its prompts, moving average
-	sent     uint64 // requests ever reserved; Stats.sent is its value when their scrape began
-	last     uint64 // order of its last request among all of the table; 0: none yet
-	lastCold uint64 // the same of the last one of which no pod had anything cached
-	joined   bool   // it came to a table that had pods already
-	answered bool   // some request was answered well
-	departed bool   // no longer a member; its reservations may still be open
+	joined   bool // it came to a table that had pods already
+	departed bool // no longer a member; its reservations may still be open
 }
 
 // Charge is the sum of what was sent to a pod and has not ended.

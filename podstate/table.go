@@ -192,25 +192,25 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 }
 
 func (t *Table) candidatesLocked(ask *Ask) []Candidate {
-	t.scratch, t.warm = t.scratch[:0], false
+	t.scratch, t.warm = slices.Grow(t.scratch[:0], len(t.pods))[:len(t.pods)], false
 	out, watched := false, t.watch.all()
-	for _, p := range t.pods {
-		c := Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
+	for i, p := range t.pods {
+		c := &t.scratch[i]
+		*c = Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
 			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold, Answered: p.answered}
 		c.Util = p.utilization(ask.Now)
 		if !p.stats.At.IsZero() {
 			c.Age = ask.Now.Sub(p.stats.At).Seconds()
 		}
-		c.Trust = p.evidence.trust(&c)
+		c.Trust = p.evidence.trust(c)
 		c.Wait = max(p.queue.wait(ask.Now, c.Speed, watched, watched || c.fresh()), p.batch.wait(p.charge.Requests))
-		c.Unseen = p.unseen(&c)
-		c.Stay, c.Fill = p.batch.stay, p.fill(&c)
+		c.Unseen = p.unseen(c)
+		c.Stay, c.Fill = p.batch.stay, p.fill(c)
 		if p.Slot < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[p.Slot]), ask.Tokens-1)
 		}
 		t.warm = t.warm || c.Cached > 0
 		out = out || c.Health.Out != ""
-		t.scratch = append(t.scratch, c)
 	}
 	t.fillForeignLocked(t.scratch)
 	if out {

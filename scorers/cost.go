@@ -66,7 +66,7 @@ func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {
 	for i := range pods {
 		c := &pods[i]
 		load := min(busiest, c.Util)
-		needless := c.Speed.Prefill(req.Tokens, c.Cached) - c.Speed.Prefill(req.Tokens, cached)
+		needless := c.Speed.Prefill(cached, c.Cached)
 		active := float64(c.Charge.Requests) + c.Foreign
 
 		out[i] += out[i]*out[i]/scale +

@@ -139,11 +139,11 @@ func (p *Profile) filter(req *Request, pods []podstate.Candidate) int {
 	for _, s := range p.filters {
 		p.out = slices.Grow(p.out[:0], n)[:n]
 		s.filter.Filter(req, pods[:n], p.out)
-		if !s.hard && !slices.Contains(p.out, false) {
+		kept := slices.Index(p.out, true) // most filters find nothing most of the time
+		if kept < 0 || !s.hard && !slices.Contains(p.out, false) {
 			continue
 		}
-		kept := 0
-		for i := range n {
+		for i := kept; i < n; i++ {
 			if p.out[i] {
 				continue
 			}
