@@ -74,6 +74,6 @@ func (p *Pod) utilization(now time.Time) float64 {
 	if p.util == 0 {
 		return 0
 	}
-	x := now.Sub(p.utilAt).Seconds() * (1 / utilTime)
+	x := float64(now.Sub(p.utilAt)) * (1e-9 / utilTime)
 	return p.util / (1 + x*(1+x*(0.5+x*(1.0/6))))
 }

@@ -42,7 +42,7 @@ func (q *queue) wait(now time.Time, s Speed, watched, corrected bool) float64 {
 	if !corrected {
 		return s.of(q.sum)
 	}
-	left := q.left - now.Sub(q.at).Seconds()
+	left := q.left - float64(now.Sub(q.at))*1e-9
 	if watched && !q.head.whole {
 		left = max(left, s.of(q.sum)-(1-held)*s.of(q.head.work))
 	}
