@@ -145,3 +145,35 @@ func TestQueueingIsNotTakenForSlowness(t *testing.T) {
 		t.Errorf("a prompt that takes 0.1 s is predicted to take %.4f s", got)
 	}
 }
+
+func TestOneSlowRequestDoesNotKeepAPodOutForGood(t *testing.T) {
+	table, now := NewTable(), t0
+	table.SetPods(specs(2))
+	serve := func(slot int, seconds float64) {
+		r := reserve(t, table, Ask{Now: now, Tokens: 1000}, slot)
+		now = now.Add(time.Duration(1e9 * seconds))
+		r.FirstToken(now)
+		r.Release(now)
+		now = now.Add(time.Second)
+	}
+	for _, p := range table.Pods() {
+		table.SetStats(p, &Stats{At: now, Known: FieldKVTokens, KVTokens: 400_000}, 0) // one kind of hardware
+	}
+	predict := func(slot int) float64 {
+		s := table.Snapshot(now)[slot].Speed
+		return s.Base + s.Prefill(1000, 0)
+	}
+	for range 5 {
+		serve(1, 2) // it compiles its kernels
+	}
+	for range 30 {
+		serve(0, 0.1)
+	}
+	slow := predict(1)
+	for range 300 { // it gets nothing, its twin goes on
+		serve(0, 0.1)
+	}
+	if got := predict(1); got > slow/2 || got > 0.2 {
+		t.Errorf("after five minutes it is predicted to take %.3f s, before %.3f; its twin takes 0.1", got, slow)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Speed is how fast a pod processes prompts.
@@ -120,6 +121,24 @@ func (t *Table) namedClassLocked(name string, first Speed) *class {
 type podSpeed struct {
 	class *class
 	own   rate
+
+	last float64   // own.samples, when fade last looked
+	at   time.Time // since when that is so
+}
+
+// fadeTime without a sample halves what the older ones count. A pod that looks
+// slow gets no requests while the others are idle: without this, one slow first
+// request would keep it out for good.
+const fadeTime = 30 * time.Second
+
+func (p *podSpeed) fade(now time.Time) {
+	if p.own.samples == p.last {
+		if p.last == 0 || now.Sub(p.at) < fadeTime {
+			return
+		}
+		p.own.samples = min(p.last, 64) / 2
+	}
+	p.last, p.at = p.own.samples, now
 }
 
 // alike is how far, as the logarithm of a ratio, equal pods seem to differ: what

@@ -195,6 +195,7 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 	t.scratch, t.warm = slices.Grow(t.scratch[:0], len(t.pods))[:len(t.pods)], false
 	out, watched := false, t.watch.all()
 	for i, p := range t.pods {
+		p.speed.fade(ask.Now)
 		c := &t.scratch[i]
 		*c = Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
 			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold, Answered: p.answered}
