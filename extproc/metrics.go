@@ -127,22 +127,29 @@ func (m *metrics) responded(pool, status int) {
 	m.pool(pool).responses[class].Inc()
 }
 
-// inflight reads the tables when the metrics are read, so that requests do not
-// pay for it, and pods that have left disappear.
+// inflight reads the tables and indexes when the metrics are read, so that
+// requests do not pay for it, and pods that have left disappear.
 type inflight struct {
 	pools []Pool
 	desc  *prometheus.Desc
+	index *prometheus.Desc
 }
 
 func newInflight(pools []Pool) *inflight {
 	return &inflight{pools, prometheus.NewDesc("warmpath_extproc_inflight_requests",
-		"Requests that were sent to a pod and have not ended.", []string{"pool", "pod"}, nil)}
+		"Requests that were sent to a pod and have not ended.", []string{"pool", "pod"}, nil),
+		prometheus.NewDesc("warmpath_extproc_prefix_index_bytes",
+			"Memory of the index of prefixes that pods are expected to have cached.", []string{"pool"}, nil)}
 }
 
-func (c *inflight) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+func (c *inflight) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.desc
+	ch <- c.index
+}
 
 func (c *inflight) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range c.pools {
+		ch <- prometheus.MustNewConstMetric(c.index, prometheus.GaugeValue, float64(p.Index.Bytes()), p.Name)
 		for _, cand := range p.Table.Snapshot(time.Now()) {
 			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(cand.Charge.Requests), p.Name, podName(cand.Pod))
 		}
