@@ -7,39 +7,35 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/warmpath/warmpath/extproc/openai"
+	"github.com/warmpath/warmpath/podstate/prefix"
 )
+
+// call runs a command in this process.
+func call(t *testing.T, args ...string) (text string, code int) {
+	var stdout, stderr bytes.Buffer
+	code = run(t.Context(), args, &stdout, &stderr)
+	return stdout.String() + stderr.String(), code
+}
+
+// scraped reports whether all pods have said something.
+func (g *gateway) scraped() bool {
+	return !slices.ContainsFunc(g.pods(), func(p podView) bool { return len(p.Reported) == 0 })
+}
 
 // A process decides and logs; two others explain and replay.
 func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 	busy, idle := fakePod(t, 50), fakePod(t, 0)
-	addrs := freePorts(t, 3)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "decisions.jsonl")
-	config := writeConfig(t, addrs, fmt.Sprintf("  decisionLog: {file: %q}\npools:\n- {name: p, models: [m], profile: hyperpod, scrape: {interval: 50ms}, discovery: {static: [%q, %q]}}\n", file, busy, idle))
-	cmd, _, stderr := command(t, "serve", "--config", config)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	g := &gateway{t: t, cmd: cmd, stderr: stderr, grpc: addrs[0], health: addrs[1], admin: addrs[2]}
-	t.Cleanup(func() {
-		if g.cmd.ProcessState == nil {
-			g.cmd.Process.Kill()
-			g.cmd.Wait()
-		}
-	})
-	g.eventually("ready", func() bool { code, _ := g.get("/readyz"); return code == 200 })
-	g.eventually("scraped", func() bool {
-		for _, p := range g.pods() {
-			if len(p.Reported) == 0 {
-				return false
-			}
-		}
-		return true
-	})
+	g := startGateway(t, fmt.Sprintf("  decisionLog: {file: %q}\npools:\n- {name: p, models: [m], profile: hyperpod, scrape: {interval: 50ms}, discovery: {static: [%q, %q]}}\n", file, busy, idle))
+	g.eventually("scraped", g.scraped)
 	conn := g.dial(g.grpc)
 	const n = 20
 	for i := range n {
@@ -49,11 +45,7 @@ func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 		}
 	}
 
-	warmpath := func(args ...string) (string, int) {
-		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), args, &stdout, &stderr)
-		return stdout.String() + stderr.String(), code
-	}
+	warmpath := func(args ...string) (string, int) { return call(t, args...) }
 	text, code := warmpath("explain", "last", "--admin", g.admin)
 	if code != 0 || !regexp.MustCompile(`(?s)^decision [0-9a-f]{16} of .*, pool p, profile hyperpod\n.*prefix×3.*first.*second`).MatchString(text) {
 		t.Errorf("explain: exit code %d: %s", code, text)
@@ -62,9 +54,9 @@ func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 		t.Errorf("explain of an unknown decision: exit code %d: %s", code, text)
 	}
 
-	cmd.Process.Signal(syscall.SIGTERM)
-	if code := within(t, cmd, 30*time.Second); code != 0 {
-		t.Fatalf("exit code %d: %s", code, stderr)
+	g.cmd.Process.Signal(syscall.SIGTERM)
+	if code := within(t, g.cmd, 30*time.Second); code != 0 {
+		t.Fatalf("exit code %d: %s", code, g.stderr)
 	}
 	rows := filepath.Join(dir, "rows.csv")
 	text, code = warmpath("replay", file, "--profile", "hyperpod,epp", "--profile", "queue=1,lru=1", "--csv", rows, "--simulate")
@@ -98,5 +90,61 @@ func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 	text, code = warmpath("replay", file)
 	if code != 1 || !strings.Contains(text, fmt.Sprintf("warmpath replay: 1 of %d choices came out otherwise than logged", n)) {
 		t.Errorf("replay of a forged log: exit code %d: %s", code, text)
+	}
+}
+
+// Replicas choose the same of equal pods, though each hides in its log what it
+// chose by.
+func TestReplicasWithLogsBreakTiesAlike(t *testing.T) {
+	pods := []string{fakePod(t, 0), fakePod(t, 0), fakePod(t, 0), fakePod(t, 0)}
+	const n = 32
+	var chosen [3][]string
+	for replica := range chosen {
+		server, file := "", ""
+		if replica > 0 { // the first logs nothing
+			file = filepath.Join(t.TempDir(), "decisions.jsonl")
+			server = fmt.Sprintf("  decisionLog: {file: %q}\n", file)
+		}
+		g := startGateway(t, fmt.Sprintf("%spools:\n- {name: p, models: [m], scrape: {interval: 50ms}, discovery: {static: [%q, %q, %q, %q]}}\n",
+			server, pods[0], pods[1], pods[2], pods[3]))
+		g.eventually("scraped", g.scraped)
+		conn := g.dial(g.grpc)
+		var hashes []uint64
+		for i := range n {
+			body := fmt.Sprintf(`{"model": "m", "messages": [{"role": "user", "content": "%d%s"}]}`, i, strings.Repeat(" a question", 100))
+			stream, pod := g.ask(conn, body)
+			chosen[replica] = append(chosen[replica], pod)
+			stream.CloseSend()
+			g.eventually("released", func() bool { return g.inFlight() == 0 })
+			var r openai.Request
+			if err := r.Scan(openai.Chat, []byte(body)); err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range prefix.Chain(nil, prefix.Seed("m", "", ""), []byte(body), r.Prompt) {
+				hashes = append(hashes, b.Hash)
+			}
+		}
+		if replica == 0 {
+			continue
+		}
+		var log []byte
+		g.eventually("logged", func() bool {
+			log, _ = os.ReadFile(file)
+			return bytes.Count(log, []byte("\n")) == n
+		})
+		if text, code := call(t, "replay", file, "--profile", "chwbl"); code != 0 || !strings.Contains(text, fmt.Sprintf("reproduced  %d\n", n)) {
+			t.Errorf("replay: exit code %d: %s", code, text)
+		}
+		if len(hashes) < n {
+			t.Fatalf("%d hashes", len(hashes))
+		}
+		for _, h := range hashes {
+			if bytes.Contains(log, fmt.Appendf(nil, "%x", h)) || bytes.Contains(log, fmt.Append(nil, h)) {
+				t.Errorf("the hash %x is in the log", h)
+			}
+		}
+	}
+	if used := slices.Compact(slices.Sorted(slices.Values(chosen[0]))); len(used) < 3 || !slices.Equal(chosen[0], chosen[1]) || !slices.Equal(chosen[0], chosen[2]) {
+		t.Errorf("replicas chose otherwise, or without ties:\n%v\n%v\n%v", chosen[0], chosen[1], chosen[2])
 	}
 }

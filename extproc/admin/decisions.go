@@ -80,12 +80,9 @@ func (s *Server) decision(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, fmt.Sprintf("no decision %q is kept, or none any more; GET /decisions lists the newest\n", id))
 		return
 	}
-	if s.cfg.Decisions.file == nil {
-		d.Request.Key = 0 // it has not been hidden
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Write(d.Append(nil, nil))
+	w.Write(s.cfg.Decisions.line(nil, d, nil))
 }
 
 // find returns a copy of a decision that is kept, or nil.

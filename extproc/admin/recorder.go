@@ -24,6 +24,11 @@ const (
 	keepRate = 1 << 20
 	// overhead is what a decision takes besides its candidates, in candidates.
 	overhead = 3
+	// keyMask leaves of a prompt's hash what policies may see. All replicas choose
+	// by the same hash, so each choice tells something of it, and a log must hold
+	// what choices are made from. With ten bits one prompt in a thousand has the
+	// same: enough to spread prompts, too little to tell that a guess is right.
+	keyMask = 1<<10 - 1
 )
 
 // Recorder keeps the newest decisions of each pool, and writes them to a log if
@@ -55,7 +60,7 @@ type Policy interface {
 // NewRecorder returns a recorder for so many pools.
 func NewRecorder(cfg LogConfig, pools int, reg prometheus.Registerer, log *slog.Logger) (*Recorder, error) {
 	r := &Recorder{
-		cfg: cfg, share: max(1, pools), wake: make(chan struct{}, 1), log: log,
+		cfg: cfg, share: max(1, pools), secret: newSecret(), wake: make(chan struct{}, 1), log: log,
 		logged: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "warmpath_admin_decisions_logged_total",
 			Help: "Decisions that were written to the log.",
@@ -74,9 +79,6 @@ func NewRecorder(cfg LogConfig, pools int, reg prometheus.Registerer, log *slog.
 		return r, nil
 	}
 	var err error
-	if r.secret, err = newSecret(); err != nil {
-		return nil, fmt.Errorf("admin: %w", err)
-	}
 	r.file, err = newRotating(cfg.File, cfg.MaxBytes)
 	return r, err
 }
@@ -96,7 +98,6 @@ type recording struct {
 	pool     string
 	profile  string
 	weights  map[string]float64
-	word     word // of Choose, which the lock of the pool's table guards
 
 	mu      sync.Mutex // nests inside the lock of the pool's table; guards the fields below
 	kept    []*entry   // the oldest first, numbered without gaps
@@ -117,22 +118,19 @@ type entry struct {
 // Choose runs with the table locked, like all policies.
 func (w *recording) Choose(req *scorers.Request, cands []podstate.Candidate) (first, second int) {
 	r := w.recorder
-	logged := false
-	if r.file != nil {
-		// What is logged must be what the policy saw, and must not tell whether a
-		// guessed prompt is right. Without a prompt the key is the seed.
-		if req.Key != req.Seed {
-			req.Key = r.secret.number(req.Key, &w.word)
-		}
-		logged = float64(req.Seed>>11)/(1<<53) < r.cfg.Sample
+	hash := uint64(0)
+	if req.Key != req.Seed { // else there is no prompt
+		hash = req.Key
+		req.Key &= keyMask
 	}
+	logged := r.file != nil && float64(req.Seed>>11)/(1<<53) < r.cfg.Sample
 	e := w.take(len(cands), time.Now(), logged)
 	if e == nil {
 		return w.policy.Choose(req, cands)
 	}
 	e.Candidates = append(e.Candidates[:0], cands...) // the policy reorders them
 	first, second = w.policy.Choose(req, cands)
-	e.Request, e.First, e.Second = *req, nil, nil
+	e.Request, e.Prompt, e.First, e.Second = *req, hash, nil, nil
 	if first >= 0 {
 		e.First = cands[first].Pod
 	}
@@ -263,7 +261,7 @@ func (r *Recorder) write() error {
 	}
 	for _, w := range r.pools {
 		for w.next(&d) {
-			lines = d.Append(lines, r.secret.name)
+			lines = r.line(lines, &d, r.secret.name)
 			n++
 			if len(lines) >= batch {
 				flush()
@@ -272,4 +270,12 @@ func (r *Recorder) write() error {
 	}
 	flush()
 	return errs
+}
+
+// line adds a decision to b, without what tells the prompt. It changes d.
+func (r *Recorder) line(b []byte, d *replay.Decision, adapter func(string) string) []byte {
+	if d.Prompt != 0 {
+		d.Prompt = r.secret.number(d.Prompt)
+	}
+	return d.Append(b, adapter)
 }

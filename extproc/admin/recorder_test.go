@@ -180,10 +180,10 @@ func TestAllDecisionsAreLogged(t *testing.T) {
 	}
 	end()
 	n := map[string]int{}
-	keys := map[uint64]bool{}
+	prompts := map[uint64]bool{}
 	for _, d := range logged(t, file) {
 		n[d.Pool]++
-		keys[d.Request.Key] = true
+		prompts[d.Prompt] = true
 		if d.First == nil || d.First.Slot != len(d.Candidates)-1 {
 			t.Fatalf("first is %v of %d", d.First, len(d.Candidates))
 		}
@@ -191,8 +191,8 @@ func TestAllDecisionsAreLogged(t *testing.T) {
 	if n["a"] != 500 || n["b"] != 500 || count(r.logged) != 1000 || count(r.dropped) != 0 {
 		t.Errorf("logged %v, counted %v and %v dropped", n, count(r.logged), count(r.dropped))
 	}
-	if len(keys) != 2 || keys[77] || keys[78] {
-		t.Errorf("keys %v; want two that are hidden", keys)
+	if len(prompts) != 2 || prompts[77] || prompts[78] {
+		t.Errorf("prompts %v; want two that are hidden", prompts)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -206,25 +206,47 @@ func TestAllDecisionsAreLogged(t *testing.T) {
 	}
 }
 
-// The policy sees the key that is logged, or replay could not choose by it.
-func TestThePolicySeesTheHiddenKey(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "decisions.jsonl")
-	for _, tt := range []struct {
-		file   string
-		hidden bool
-	}{{"", false}, {file, true}} {
-		r := newRecorder(t, LogConfig{File: tt.file, Sample: 1, MaxBytes: 1 << 20}, 1)
-		req := &scorers.Request{Key: 5}
-		r.Watch("a", "latency", nil, last{}).Choose(req, candidates(1))
-		d := r.find("last")
-		if d == nil || d.Request.Key != req.Key || (req.Key != 5) != tt.hidden {
-			t.Errorf("with file %q: the policy saw key %d, kept is %+v", tt.file, req.Key, d)
+// Replicas choose alike only by what is the same in each, whether it logs or not.
+func TestThePolicySeesTheSameKeyInEveryReplica(t *testing.T) {
+	const hash = 0xfedcba9876543210
+	for _, file := range []string{"", filepath.Join(t.TempDir(), "a.jsonl"), filepath.Join(t.TempDir(), "b.jsonl")} {
+		r := newRecorder(t, LogConfig{File: file, Sample: 1, MaxBytes: 1 << 20}, 1)
+		p := r.Watch("a", "latency", nil, last{})
+		req := &scorers.Request{Key: hash}
+		p.Choose(req, candidates(1))
+		if d := r.find("last"); req.Key != hash&keyMask || d == nil || d.Request.Key != req.Key {
+			t.Errorf("with file %q: the policy saw key %x, kept is %+v", file, req.Key, d)
 		}
-		req = &scorers.Request{Seed: 7, Key: 7}
-		r.Watch("a", "latency", nil, last{}).Choose(req, candidates(1))
-		if req.Key != 7 {
-			t.Errorf("with file %q: the key of a request without a prompt, which is its seed, became %d", tt.file, req.Key)
+		req = &scorers.Request{Seed: hash, Key: hash}
+		p.Choose(req, candidates(1))
+		if d := r.find("last"); req.Key != hash || d.Prompt != 0 {
+			t.Errorf("with file %q: the key of a request without a prompt, which is its seed, became %x, and its prompt %x", file, req.Key, d.Prompt)
 		}
+	}
+}
+
+// Lines tell which prompts begin alike, and not how.
+func TestPromptsAreHidden(t *testing.T) {
+	const hash, other = 0xfedcba9876543210, 0xfedcba9876543210 + keyMask + 1 // equal to policies
+	lines := func(r *Recorder, hash uint64) (lines []*replay.Decision) {
+		for seed := range uint64(2) {
+			r.Watch("a", "latency", nil, last{}).Choose(&scorers.Request{Seed: seed, Key: hash}, candidates(1))
+			text := r.line(nil, r.find("last"), nil)
+			d, err := replay.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes.Contains(text, []byte("fedcba98")) || d.Request.Key != hash&keyMask {
+				t.Errorf("the hash is in the line, or the key is not: %s", text)
+			}
+			lines = append(lines, d)
+		}
+		return lines
+	}
+	r := newRecorder(t, LogConfig{}, 4)
+	a, b, c := lines(r, hash), lines(r, other), lines(newRecorder(t, LogConfig{}, 1), hash)
+	if a[0].Prompt == 0 || a[0].Prompt != a[1].Prompt || a[0].Prompt == b[0].Prompt || a[0].Prompt == c[0].Prompt {
+		t.Errorf("prompts are %x, another's %x, those of another process %x", a[0].Prompt, b[0].Prompt, c[0].Prompt)
 	}
 }
 
@@ -352,7 +374,7 @@ func TestDecisions(t *testing.T) {
 
 	code, body := get(t, s, "/decisions/0000000000000002")
 	d, err := replay.Parse([]byte(body))
-	if code != 200 || err != nil || d.Request.Tokens != 12 || d.First.Addr != "10.0.0.1:8000" || d.Request.Key != 0 {
+	if code != 200 || err != nil || d.Request.Tokens != 12 || d.First.Addr != "10.0.0.1:8000" || d.Prompt == 0 || d.Prompt == 99 {
 		t.Errorf("%d, %v: %s", code, err, body)
 	}
 	if code, body := get(t, s, "/decisions/last"); code != 200 || !strings.Contains(body, `"id":"00000000000000ff"`) {

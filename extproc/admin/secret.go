@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -12,33 +10,27 @@ import (
 
 // secret hides what could be guessed: equal things stay equal, and nobody can
 // tell by the log whether a guess is right. It lives as long as the process.
-type secret struct {
-	numbers cipher.Block
-	names   []byte
+type secret []byte
+
+func newSecret() secret {
+	s := make(secret, sha256.Size)
+	rand.Read(s) // never fails
+	return s
 }
 
-type word [aes.BlockSize]byte
-
-func newSecret() (s secret, err error) {
-	key := make([]byte, 64)
-	rand.Read(key) // never fails
-	s.names = key[32:]
-	s.numbers, err = aes.NewCipher(key[:32])
-	return s, err
-}
-
-// number hides a hash. A hash of a prompt's head would tell whoever can guess
-// the head that it was right. w is memory to work in.
-func (s *secret) number(x uint64, w *word) uint64 {
-	*w = word{}
-	binary.LittleEndian.PutUint64(w[:], x)
-	s.numbers.Encrypt(w[:], w[:])
-	return binary.LittleEndian.Uint64(w[:])
+// number hides a hash. That of a prompt's head would tell whoever can guess the
+// head that it was right.
+func (s secret) number(x uint64) uint64 {
+	return binary.LittleEndian.Uint64(s.sum(binary.LittleEndian.AppendUint64([]byte("number "), x)))
 }
 
 // name hides the name of an adapter.
-func (s *secret) name(name string) string {
-	mac := hmac.New(sha256.New, s.names)
-	mac.Write([]byte(name))
-	return hex.EncodeToString(mac.Sum(nil)[:8])
+func (s secret) name(name string) string {
+	return hex.EncodeToString(s.sum([]byte("name " + name))[:8])
+}
+
+func (s secret) sum(b []byte) []byte {
+	mac := hmac.New(sha256.New, s)
+	mac.Write(b)
+	return mac.Sum(nil)
 }

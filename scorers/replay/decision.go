@@ -22,6 +22,7 @@ type Decision struct {
 	Profile    string
 	Weights    map[string]float64   // empty: the profile's own
 	Request    scorers.Request      // as it was after the choice
+	Prompt     uint64               // equal for prompts that begin alike; 0: not known
 	Candidates []podstate.Candidate // as they were before it
 	First      *podstate.Pod        // that was chosen; nil: none, and Request.Refusal says why
 	Second     *podstate.Pod        // to be tried next; nil: none

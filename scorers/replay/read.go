@@ -30,6 +30,7 @@ type line struct {
 	Output  int                          `json:"output"`
 	Adapter string                       `json:"adapter"`
 	Key     string                       `json:"key"`
+	Prompt  string                       `json:"prompt"`
 	Subset  []string                     `json:"subset"`
 	Rung    podstate.Rung                `json:"rung"` // 0: fresh; podstate has the list
 	Refusal string                       `json:"refusal"`
@@ -86,6 +87,11 @@ func Parse(text []byte) (*Decision, error) {
 	if l.Key != "" {
 		if d.Request.Key, err = parseHex(l.Key); err != nil {
 			return nil, fmt.Errorf("key: %w", err)
+		}
+	}
+	if l.Prompt != "" {
+		if d.Prompt, err = parseHex(l.Prompt); err != nil {
+			return nil, fmt.Errorf("prompt: %w", err)
 		}
 	}
 	if err := d.parseColumns(l.Pods, l.Count); err != nil {

@@ -92,6 +92,7 @@ func TestEveryFieldComesBack(t *testing.T) {
 	d := &Decision{Pool: "p", Profile: "latency", Weights: map[string]float64{"queue": 0.1}, Time: time.Unix(1, 2).UTC()}
 	fill(&d.Request)
 	d.Request.Rung = podstate.RungHash
+	d.Prompt = 1<<63 + 5
 	for range 2 {
 		c := podstate.Candidate{Pod: &podstate.Pod{}, Stats: &podstate.Stats{}}
 		fill(&c, "Pod", "Stats")
@@ -201,6 +202,7 @@ func TestMistakesInLines(t *testing.T) {
 		{"a column of the future", `{"id":"1","count":1,"pods":{"addr":["10.0.0.1:1"],"spin":[1]}}`, "not known to this version"},
 		{"an id that is none", `{"id":"x"}`, `id: "x" is not a number`},
 		{"a key that is none", `{"id":"1","key":"x"}`, `key: "x" is not a number`},
+		{"a prompt that is none", `{"id":"1","prompt":"x"}`, `prompt: "x" is not a number`},
 		{"a column that is too short", `{"id":"1","count":3,"pods":{"slot":[1,2]}}`, "column slot has 2 values; want 3, or one for all"},
 		{"a value of another kind", `{"id":"1","count":1,"pods":{"slot":["x"]}}`, "column slot: "},
 		{"a choice beyond the pods", `{"id":"1","count":1,"first":1,"pods":{"addr":["10.0.0.1:1"]}}`, "first: 1; there are 1 pods"},

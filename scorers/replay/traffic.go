@@ -20,7 +20,7 @@ import (
 // choices have their consequences.
 //
 // A log tells lengths, times and the pods' learned speeds; texts it does not.
-// So prompts with the same key begin alike for as long as some pod was expected
+// So prompts of the same name begin alike for as long as some pod was expected
 // to have them cached, and the rest of each is its own.
 type Traffic struct {
 	pools map[string]*traffic
@@ -37,8 +37,8 @@ type logged struct {
 	time           time.Time
 	tokens, output int
 	adapter        string
-	key, seed      uint64
-	cached         int // on the pod that had most
+	key, seed      uint64 // prompts with one key begin alike
+	cached         int    // on the pod that had most
 }
 
 // Add adds a decision. They may come in any order.
@@ -52,7 +52,7 @@ func (t *Traffic) Add(d *Decision) {
 		t.pools[d.Pool] = p
 	}
 	r := &d.Request
-	q := logged{time: d.Time, tokens: max(1, r.Tokens), output: max(1, r.Output), adapter: r.Adapter, key: r.Key, seed: r.Seed}
+	q := logged{time: d.Time, tokens: max(1, r.Tokens), output: max(1, r.Output), adapter: r.Adapter, key: cmp.Or(d.Prompt, r.Key), seed: r.Seed}
 	for i := range d.Candidates {
 		q.cached = max(q.cached, d.Candidates[i].Cached)
 	}

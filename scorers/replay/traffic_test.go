@@ -20,7 +20,7 @@ type spy struct {
 }
 
 func (s spy) Choose(req *scorers.Request, cands []podstate.Candidate) (int, int) {
-	d := &Decision{Pool: "p", Profile: "latency", Request: *req, Candidates: slices.Clone(cands), Time: time.Unix(1e9, 0)}
+	d := &Decision{Pool: "p", Profile: "latency", Request: *req, Prompt: req.Key, Candidates: slices.Clone(cands), Time: time.Unix(1e9, 0)}
 	for _, c := range cands {
 		if !c.Stats.At.IsZero() {
 			d.Time = c.Stats.At.Add(time.Duration(1e9 * c.Age))
@@ -85,11 +85,12 @@ func TestTrafficOfALogIsLikeTheLoad(t *testing.T) {
 	}
 }
 
-func TestPromptsOfOneKeyBeginAlike(t *testing.T) {
+func TestPromptsThatBeginAlike(t *testing.T) {
 	var traffic Traffic
 	begin := time.Unix(1e9, 0)
 	add := func(after time.Duration, key uint64, tokens, cached int) {
-		traffic.Add(&Decision{Time: begin.Add(after), Request: scorers.Request{Tokens: tokens, Key: key, Seed: uint64(after)},
+		traffic.Add(&Decision{Time: begin.Add(after), Prompt: key,
+			Request:    scorers.Request{Tokens: tokens, Seed: uint64(after)},
 			Candidates: []podstate.Candidate{{Cached: cached / 2}, {Cached: cached}}})
 	}
 	add(2*time.Hour, 1, 500, 300)

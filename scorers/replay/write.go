@@ -17,7 +17,7 @@ import (
 // equal words, and different ones different words.
 //
 //	{"id":"00c0ffee00c0ffee","time":"…","pool":"llama-8b","profile":"latency",
-//	 "tokens":812,"output":200,"key":"…","first":1,"second":0,
+//	 "tokens":812,"output":200,"key":"2e5","prompt":"…","first":1,"second":0,
 //	 "count":2,"pods":{"addr":["10.0.0.1:8000","10.0.0.2:8000"],"ramp":[1],…}}
 //
 // pods has a column for each value, in the order of the candidates. A column of
@@ -43,7 +43,10 @@ func (d *Decision) Append(b []byte, hide func(string) string) []byte {
 		b = appendString(append(b, `,"adapter":`...), hide(r.Adapter))
 	}
 	if r.Key != 0 {
-		b = fmt.Appendf(b, `,"key":"%016x"`, r.Key)
+		b = fmt.Appendf(b, `,"key":"%x"`, r.Key)
+	}
+	if d.Prompt != 0 {
+		b = fmt.Appendf(b, `,"prompt":"%016x"`, d.Prompt)
 	}
 	if r.Subset != nil {
 		b = appendList(append(b, `,"subset":`...), r.Subset, shown)
