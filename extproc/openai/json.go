@@ -193,29 +193,33 @@ func (s *scanner) number(i int) int {
 		i++
 	}
 	start := i
-	if i = digits(b, i); i == start {
-		return s.fail(i, "a number needs a digit here")
+	if i = s.digits(i); i < 0 {
+		return -1
 	}
 	if b[start] == '0' && i > start+1 {
 		return s.fail(start+1, "a number must not begin with 0")
 	}
 	if i < len(b) && b[i] == '.' {
-		start = i + 1
-		if i = digits(b, start); i == start {
-			return s.fail(i, "a number needs a digit here")
+		if i = s.digits(i + 1); i < 0 {
+			return -1
 		}
 	}
 	if i < len(b) && b[i]|0x20 == 'e' {
-		i++
-		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
 			i++
 		}
-		start = i
-		if i = digits(b, i); i == start {
-			return s.fail(i, "a number needs a digit here")
-		}
+		i = s.digits(i)
 	}
 	return i
+}
+
+// digits reads at least one digit.
+func (s *scanner) digits(i int) int {
+	end := digits(s.body, i)
+	if end == i {
+		return s.fail(i, "a number needs a digit here")
+	}
+	return end
 }
 
 func digits(b []byte, i int) int {
@@ -227,26 +231,17 @@ func digits(b []byte, i int) int {
 
 // literal reads true, false or null, or says that no value begins at i.
 func (s *scanner) literal(i int) int {
-	if i >= len(s.body) {
-		return s.fail(i, "")
-	}
-	word := ""
-	switch s.body[i] {
-	case 't':
-		word = "true"
-	case 'f':
-		word = "false"
-	case 'n':
-		word = "null"
-	default:
-		return s.fail(i, "a value must begin here")
-	}
-	for k := range len(word) {
-		if i+k >= len(s.body) || s.body[i+k] != word[k] {
-			return s.fail(i+k, "expected "+word)
+	for _, word := range [...]string{"true", "false", "null"} {
+		if i < len(s.body) && s.body[i] == word[0] {
+			for k := range len(word) {
+				if i+k >= len(s.body) || s.body[i+k] != word[k] {
+					return s.fail(i+k, "expected "+word)
+				}
+			}
+			return i + len(word)
 		}
 	}
-	return i + len(word)
+	return s.fail(i, "a value must begin here")
 }
 
 // next reads the next member of an object up to its value: i stands after the

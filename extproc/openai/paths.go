@@ -38,32 +38,21 @@ func ParsePath(path string) Kind {
 	path, last := cutLast(path)
 	_, before := cutLast(path)
 
-	switch last {
-	case "completions":
-		if before == "chat" {
-			return Chat
-		}
-		return Completions
-	case "completion":
-		return Completions
-	case "batch": // vLLM: a list of conversations
-		if before == "completions" {
-			return Chat
-		}
-	case "responses":
-		return Responses
-	case "embeddings", "embedding", "embed":
-		return Embeddings
-	case "messages":
-		return Messages
-	case "generate", "generate_stream":
-		return Generate
-	case "rerank", "score":
-		return Rerank
-	case "tokenize", "count_tokens", "input_tokens", "render":
-		return Tokenize
+	if before == "chat" && last == "completions" || before == "completions" && last == "batch" { // vLLM: a list of conversations
+		return Chat
 	}
-	return Unknown
+	return kinds[last]
+}
+
+// kinds tells the API by the last word of a path.
+var kinds = map[string]Kind{
+	"completions": Completions, "completion": Completions,
+	"responses": Responses,
+	"messages":  Messages,
+	"generate":  Generate, "generate_stream": Generate,
+	"embeddings": Embeddings, "embedding": Embeddings, "embed": Embeddings,
+	"rerank": Rerank, "score": Rerank,
+	"tokenize": Tokenize, "count_tokens": Tokenize, "input_tokens": Tokenize, "render": Tokenize,
 }
 
 // cutLast splits a path before its last word, without the slashes around it.

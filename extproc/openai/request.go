@@ -180,9 +180,9 @@ func (r *Request) scalar(f field, span Span, escaped bool, limits *[3]int) {
 	case fieldStreamOptions:
 		r.IncludeUsage = raw[0] == '{' && r.s.flag(span.Start, "include_usage")
 	case fieldMaxCompletionTokens, fieldMaxOutputTokens, fieldMaxTokens:
-		limits[f-fieldMaxCompletionTokens] = count(raw)
+		limits[f-fieldMaxCompletionTokens], _ = whole(raw)
 	case fieldN:
-		r.N = count(raw)
+		r.N, _ = whole(raw)
 	}
 }
 
@@ -236,13 +236,8 @@ func text(raw []byte, escaped bool, last *string) (string, bool) {
 	return *last, true
 }
 
-// count gives a number above 0, or 0 for anything else.
-func count(raw []byte) int {
-	n, _ := whole(raw)
-	return n
-}
-
-// whole reads a whole number that is not negative.
+// whole reads a whole number that is not negative. Anything else is 0, which
+// counts as absent where the caller does not ask.
 func whole(digits []byte) (n int, ok bool) {
 	for _, c := range digits {
 		d := int(c - '0')

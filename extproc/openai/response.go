@@ -51,7 +51,7 @@ func (r *Response) Write(chunk []byte, eos bool) {
 			r.endEvent()
 		}
 	case jsonBody:
-		r.walker.feed(chunk, r.value)
+		r.feed(chunk)
 		r.Failed = r.Failed || r.event.failed
 	}
 	r.Usage = r.counts.sum()
@@ -88,40 +88,37 @@ type event struct {
 }
 
 // value judges one value of the event.
-func (r *Response) value(at path, kind byte, token []byte) {
+func (r *Response) value(at place, kind byte, token []byte) {
 	e := &r.event
-	top := r.walker.depth == 1
-	e.filled = e.filled || top && at != nameElement
-	switch at {
-	case pathType:
-		if top && kind == '"' {
+	atTop, text := r.walker.depth == 1, kind == '"'
+	e.filled = e.filled || atTop && r.walker.inObject()
+	switch is := places[at].is; is {
+	case noSign:
+	case eventType:
+		if atTop && text {
 			e.quiet = quietType(token)
 			e.failed = e.failed || string(token) == "error" || string(token) == "response.failed"
 		}
-	case pathObject:
-		e.failed = e.failed || top && kind == '"' && string(token) == "error"
-	case pathError:
-		e.failed = e.failed || kind == '{' || kind == '"' && len(token) > 0
-	case pathProgress:
+	case objectName:
+		e.failed = e.failed || atTop && text && string(token) == "error"
+	case failure:
+		e.failed = e.failed || kind == '{' || text && len(token) > 0
+	case promptProgress:
 		e.progress = true
-	case pathChoices:
+	case choices:
 		e.choices = true
-	case pathRole:
-		e.role = e.role || kind == '"'
-	case pathText:
-		e.output = e.output || kind == '"'
-	case pathContent:
-		e.output = e.output || kind == '"' && len(token) > 0
-	case pathContentPart, pathCall: // the lists themselves may be there and empty
-		e.output = true
-	case pathCalls:
-		e.output = e.output || kind == '{'
-	case pathFinish:
-		e.output = e.output || kind == '"'
+	case choiceRole:
+		e.role = e.role || text
+	case choiceText:
+		e.output = e.output || text
+	case choiceEnd:
+		e.output = e.output || text
 		e.failed = e.failed || string(token) == "error"
+	case deltaOutput:
+		e.output = e.output || text && len(token) > 0 || kind == '{'
 	default:
 		if kind == 0 {
-			r.counts.usage(at, token)
+			r.counts.add(is, token)
 		}
 	}
 }

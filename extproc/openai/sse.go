@@ -7,8 +7,7 @@ import "bytes"
 type lines struct {
 	in      lineField
 	afterCR bool // a line feed that follows belongs to the same end of line
-	named   int  // bytes of the field's name, or of the event's, so far
-	name    [maxName]byte
+	name    word // of the field, or of the event
 }
 
 type lineField uint8
@@ -19,11 +18,6 @@ const (
 	inEvent
 	inOther // comments, ids, and what else is of no interest
 )
-
-// maxName is one more than the longest name that matters.
-const maxName = len("event") + 1
-
-var newline = []byte{'\n'}
 
 // readLines takes an event stream apart. The data of an event goes to the walker
 // as it comes, so that a line may be of any length.
@@ -43,23 +37,20 @@ func (r *Response) readLines(p []byte) {
 		}
 		n := lineEnd(p)
 		switch l.in {
-		case inData:
-			r.walker.feed(p[:n], r.value)
+		case inData: // with its end, because lines of one event are one text
+			r.feed(p[:min(n+1, len(p))])
 		case inEvent:
 			value := p[:n]
-			if l.named == 0 {
+			if l.name.kept == 0 {
 				value = bytes.TrimLeft(value, " ")
 			}
-			l.keep(value)
+			l.name.keep(value)
+			if n < len(p) {
+				r.event.failed = string(l.name.take(nil)) == "error" || r.event.failed
+			}
 		}
 		if n == len(p) {
 			return
-		}
-		switch l.in {
-		case inData: // lines of one event are one text
-			r.walker.feed(newline, r.value)
-		case inEvent:
-			r.event.failed = l.take() == "error" || r.event.failed
 		}
 		l.in, l.afterCR = inName, p[n] == '\r'
 		p = p[n+1:]
@@ -69,53 +60,30 @@ func (r *Response) readLines(p []byte) {
 // readName reads one byte of a field's name, or the whole of the usual one.
 func (r *Response) readName(p []byte) []byte {
 	l := &r.lines
-	if l.named == 0 && bytes.HasPrefix(p, []byte("data:")) {
+	if l.name.kept == 0 && bytes.HasPrefix(p, []byte("data:")) {
 		l.in = inData
 		return p[len("data:"):]
 	}
 	switch c := p[0]; c {
 	case ':':
-		switch l.take() {
+		l.in = inOther
+		switch string(l.name.take(nil)) {
 		case "data":
 			l.in = inData
 		case "event":
 			l.in = inEvent
 		case "error": // llama.cpp before 2025
 			r.event.failed = true
-			l.in = inOther
-		default:
-			l.in = inOther
 		}
 	case '\n', '\r':
-		if l.take() == "" {
+		if len(l.name.take(nil)) == 0 {
 			r.endEvent()
 		}
 		l.afterCR = c == '\r'
 	default:
-		l.keep(p[:1])
+		l.name.keep(p[:1])
 	}
 	return p[1:]
-}
-
-func (l *lines) keep(b []byte) {
-	l.named += copy(l.name[l.named:], b)
-}
-
-// take returns the name and forgets it.
-func (l *lines) take() string {
-	n := l.named
-	l.named = 0
-	switch string(l.name[:n]) { // no allocation for the names that matter
-	case "":
-		return ""
-	case "data":
-		return "data"
-	case "event":
-		return "event"
-	case "error":
-		return "error"
-	}
-	return "other"
 }
 
 // lineEnd gives the index of the first end of line, or the length.

@@ -14,69 +14,54 @@ type Usage struct {
 // may be said several times (per event, or once at the start and again at the
 // end) and never falls, so the largest counts.
 type counts struct {
-	prompt, cached, output           int // OpenAI; input_tokens is not in prompt
-	input, cacheRead, cacheCreation  int // OpenAI responses, Anthropic
-	timedPrompt, timedCached, timedN int // llama.cpp timings
-	promptMS                         float64
+	tokens   [afterCounts]int
+	promptMS float64
 }
 
-var noCounts = counts{-1, -1, -1, -1, -1, -1, -1, -1, -1, 0}
+var noCounts = func() (c counts) {
+	for i := range c.tokens {
+		c.tokens[i] = -1
+	}
+	return c
+}()
 
-// usage takes the count at a path, if it is one.
-func (c *counts) usage(at path, token []byte) {
-	var to *int
-	switch at {
-	case pathPromptTokens, pathMetaPrompt:
-		to = &c.prompt
-	case pathCompletionTokens, pathOutputTokens, pathMetaCompletion:
-		to = &c.output
-	case pathCachedTokens, pathMetaCached:
-		to = &c.cached
-	case pathInputTokens:
-		to = &c.input
-	case pathCacheRead:
-		to = &c.cacheRead
-	case pathCacheCreation:
-		to = &c.cacheCreation
-	case pathPromptN:
-		to = &c.timedPrompt
-	case pathCacheN:
-		to = &c.timedCached
-	case pathPredictedN:
-		to = &c.timedN
-	case pathPromptMS:
+// add takes the number that stands at a sign.
+func (c *counts) add(is sign, token []byte) {
+	if is == promptTime {
 		if ms, err := strconv.ParseFloat(string(token), 64); err == nil && 0 < ms && ms < 1e9 {
 			c.promptMS = max(c.promptMS, ms)
 		}
 		return
-	default:
-		return
 	}
 	const most = 1 << 40 // tokens of any response; sums of such stay far from overflow
 	if n, ok := whole(token); ok && n < most {
-		*to = max(*to, n)
+		c.tokens[is] = max(c.tokens[is], n)
 	}
 }
 
 // sum makes one meaning of the dialects.
 func (c *counts) sum() Usage {
-	u := Usage{Cached: first(c.cached, c.cacheRead, c.timedCached), PrefillSeconds: c.promptMS / 1000}
-	u.Output = max(0, first(c.output, c.timedN))
+	u := Usage{
+		Cached:         c.first(countCached, countCacheRead, countTimedCached),
+		Output:         max(0, c.first(countOutput, countTimedOutput)),
+		PrefillSeconds: c.promptMS / 1000,
+	}
+	t := &c.tokens
 	switch {
-	case c.prompt >= 0:
-		u.Prompt = c.prompt
-	case c.input >= 0: // Anthropic's excludes what was cached; elsewhere the other two are absent
-		u.Prompt = c.input + max(0, c.cacheRead) + max(0, c.cacheCreation)
-	case c.timedPrompt >= 0: // excludes it too
-		u.Prompt = c.timedPrompt + max(0, c.timedCached)
+	case t[countPrompt] >= 0:
+		u.Prompt = t[countPrompt]
+	case t[countInput] >= 0: // Anthropic's excludes what was cached; elsewhere the other two are absent
+		u.Prompt = t[countInput] + max(0, t[countCacheRead]) + max(0, t[countCacheCreation])
+	case t[countTimedPrompt] >= 0: // excludes it too
+		u.Prompt = t[countTimedPrompt] + max(0, t[countTimedCached])
 	}
 	return u
 }
 
 // first gives the first count that was said.
-func first(counts ...int) int {
-	for _, n := range counts {
-		if n >= 0 {
+func (c *counts) first(signs ...sign) int {
+	for _, s := range signs {
+		if n := c.tokens[s]; n >= 0 {
 			return n
 		}
 	}

@@ -13,11 +13,10 @@ type walker struct {
 
 	depth   int
 	objects uint64 // a bit per depth up to maxPath: that container is an object
-	path    path   // of the innermost container, as far as maxPath
-	key     path   // the last key read
+	path    uint64 // a byte per depth up to maxPath, the innermost lowest: the place of that container
+	key     place  // to which the last key leads
 
-	kept  int // bytes of the token read in earlier pieces, also those without room in token
-	token [maxToken]byte
+	token word
 }
 
 type walkState uint8
@@ -30,41 +29,35 @@ const (
 )
 
 const (
-	maxToken = 48 // bytes of a token that count; longer than every name that matters
-	maxPath  = 8  // containers of which the path is known
+	maxWord = 48 // bytes of a word that count; longer than every name that matters
+	maxPath = 8  // containers of which the path is known
 )
 
-// path holds the names of the keys that lead to a value, one byte each, the
-// outermost first. The value of a wrapper at the top has the path of the top
-// itself, so that usage is found in response.usage too.
-type path uint64
-
-func (p path) in(child path) path { return p<<8 | child }
-
-// feed reads the next piece and calls value for each value whose path is known:
-// kind is '"', '{', '[', or 0 for numbers and words. token is what a string or
-// a word holds, cut to maxToken, and only valid during the call.
-func (w *walker) feed(p []byte, value func(at path, kind byte, token []byte)) {
+// feed reads the next piece and calls value for each value at the top or at the
+// place of a sign: kind is '"', '{', '[', or 0 for numbers and words. token is
+// what a string or a word holds, cut to maxWord, and only valid during the call.
+func (r *Response) feed(p []byte) {
+	w := &r.walker
 	for i := 0; i < len(p); {
 		switch w.state {
 		case inString:
 			end := plain(p, i)
 			if end == len(p) {
-				w.keep(p[i:])
+				w.token.keep(p[i:])
 				return
 			}
 			switch p[end] {
 			case '"':
-				w.string(w.take(p[i:end]), value)
+				r.string(w.token.take(p[i:end]))
 			case '\\':
-				w.keep(p[i : end+1])
+				w.token.keep(p[i : end+1])
 				w.state = inEscape
 			default:
-				w.keep(p[i : end+1])
+				w.token.keep(p[i : end+1])
 			}
 			i = end + 1
 		case inEscape:
-			w.keep(p[i : i+1])
+			w.token.keep(p[i : i+1])
 			w.state = inString
 			i++
 		case inScalar:
@@ -73,12 +66,12 @@ func (w *walker) feed(p []byte, value func(at path, kind byte, token []byte)) {
 				end++
 			}
 			if end == len(p) {
-				w.keep(p[i:])
+				w.token.keep(p[i:])
 				return
 			}
 			w.state = between
-			if token := w.take(p[i:end]); w.known() {
-				value(w.here(), 0, token)
+			if at, token := w.here(), w.token.take(p[i:end]); w.counts(at) {
+				r.value(at, 0, token)
 			}
 			i = end
 		default:
@@ -86,11 +79,11 @@ func (w *walker) feed(p []byte, value func(at path, kind byte, token []byte)) {
 			case '"':
 				w.state, w.isKey = inString, w.keyed
 			case '{', '[':
-				w.open(c, value)
+				r.open(c)
 			case '}', ']':
 				w.close()
 			case ',':
-				w.keyed = w.depth <= maxPath && w.objects>>w.depth&1 == 1
+				w.keyed = w.inObject()
 			case ':':
 				w.keyed = false
 			default:
@@ -112,45 +105,53 @@ var scalar = func() (is [256]bool) {
 	return is
 }()
 
-func (w *walker) keep(b []byte) {
-	if w.kept < maxToken {
-		copy(w.token[w.kept:], b)
+// word is a name, a string or a number that may come in pieces.
+type word struct {
+	kept  int // bytes of earlier pieces, also those without room
+	bytes [maxWord]byte
+}
+
+func (w *word) keep(b []byte) {
+	if w.kept < maxWord {
+		copy(w.bytes[w.kept:], b)
 	}
 	w.kept += len(b)
 }
 
-// take ends a token with its last bytes and returns it whole.
-func (w *walker) take(last []byte) []byte {
+// take ends a word with its last bytes and returns it whole, or cut to maxWord,
+// valid until the next keep.
+func (w *word) take(last []byte) []byte {
 	if w.kept > 0 {
 		w.keep(last)
-		last = w.token[:min(w.kept, maxToken)]
+		last = w.bytes[:min(w.kept, maxWord)]
 		w.kept = 0
 	}
-	return last[:min(len(last), maxToken)]
+	return last[:min(len(last), maxWord)]
 }
 
-func (w *walker) string(token []byte, value func(path, byte, []byte)) {
+func (r *Response) string(token []byte) {
+	w := &r.walker
 	w.state = between
-	switch {
-	case w.isKey:
-		w.key = nameOf(token)
-		if w.key == nameWrap && w.depth > 1 {
-			w.key = nameOther
+	if w.isKey {
+		w.key = elsewhere
+		if w.depth <= maxPath {
+			w.key = places.in(place(w.path), token)
 		}
-	case w.known():
-		value(w.here(), '"', token)
+	} else if at := w.here(); w.counts(at) {
+		r.value(at, '"', token)
 	}
 }
 
-func (w *walker) open(c byte, value func(path, byte, []byte)) {
+func (r *Response) open(c byte) {
+	w := &r.walker
 	at := w.here()
-	if w.known() {
-		value(at, c, nil)
+	if w.counts(at) {
+		r.value(at, c, nil)
 	}
 	w.depth++
 	w.keyed = c == '{'
 	if w.depth <= maxPath {
-		w.path = at
+		w.path = w.path<<8 | uint64(at)
 		w.objects &^= 1 << w.depth
 		if w.keyed {
 			w.objects |= 1 << w.depth
@@ -169,16 +170,21 @@ func (w *walker) close() {
 	w.depth--
 }
 
-// known reports whether the path of the value that begins or ends is known.
-func (w *walker) known() bool { return 0 < w.depth && w.depth < maxPath }
+// inObject reports whether the innermost container is known to be an object.
+func (w *walker) inObject() bool { return w.depth <= maxPath && w.objects>>w.depth&1 == 1 }
 
-// here is the path of the value that begins or ends.
-func (w *walker) here() path {
+// counts reports whether a value there may tell something.
+func (w *walker) counts(at place) bool { return at != elsewhere || w.depth == 1 }
+
+// here is the place of the value that begins or ends.
+func (w *walker) here() place {
 	switch {
 	case w.depth == 0:
-		return 0
-	case w.depth <= maxPath && w.objects>>w.depth&1 == 1:
-		return w.path.in(w.key)
+		return top
+	case w.inObject():
+		return w.key
+	case w.depth > maxPath:
+		return elsewhere
 	}
-	return w.path.in(nameElement)
+	return place(w.path)
 }
