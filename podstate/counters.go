@@ -68,12 +68,13 @@ func (p *Pod) lived(r *Reservation, now time.Time) {
 
 const utilTime = 15.0
 
-// utilization fades as exp(-x) would for small x; a pick asks for it of every pod,
-// and the exponential function would be its dearest part.
-func (p *Pod) utilization(now time.Time) float64 {
-	if p.util == 0 {
+// faded is what is left of a utilization after some time: less as exp(-x) would
+// make it for small x. A pick asks for it of every pod, and the exponential
+// function would be its dearest part.
+func faded(util float64, after time.Duration) float64 {
+	if util == 0 {
 		return 0
 	}
-	x := float64(now.Sub(p.utilAt)) * (1e-9 / utilTime)
-	return p.util / (1 + x*(1+x*(0.5+x*(1.0/6))))
+	x := float64(after) * (1e-9 / utilTime)
+	return util / (1 + x*(1+x*(0.5+x*(1.0/6))))
 }

@@ -3,10 +3,13 @@ package podstate
 // others is what a pod reports beyond what this replica has sent: requests of
 // other replicas, of other gateways, or from before this one started.
 type others struct {
-	requests, waiting float64 // as of the last scrape
-	begun             bool    // there was one
-	last              [2]float64
+	foreign
+	begun bool // it was scraped
+	last  [2]float64
 }
+
+// foreign is requests that are not ours, as of the last scrape.
+type foreign struct{ requests, waiting float64 }
 
 // scraped compares what the pod says with what it has of ours. Gauges trail by a
 // step, so a request of ours that has just ended still shows: what is of others
@@ -27,23 +30,26 @@ func (o *others) scraped(s *Stats, ours int) {
 func (t *Table) fillForeignLocked(cands []Candidate) {
 	var trust, requests, waiting float64
 	for i := range cands {
-		c := &cands[i]
+		c, o := &cands[i], &t.rows[i].foreign
 		trust += c.Trust
-		requests += c.Trust * c.Pod.others.requests
-		waiting += c.Trust * c.Pod.others.waiting
+		requests += c.Trust * o.requests
+		waiting += c.Trust * o.waiting
 	}
 	if requests == 0 {
 		return
 	}
 	requests, waiting = requests/trust, waiting/trust
 	for i := range cands {
-		c := &cands[i]
-		c.Foreign = c.Trust*c.Pod.others.requests + (1-c.Trust)*requests
+		c, o := &cands[i], &t.rows[i].foreign
+		c.Foreign = c.Trust*o.requests + (1-c.Trust)*requests
+		if waiting == 0 {
+			continue
+		}
 		w := c.Pod.mean
 		if w.tokens == 0 {
 			w = foreignWork
 		}
-		c.Wait += (c.Trust*c.Pod.others.waiting + (1-c.Trust)*waiting) * c.Speed.of(w)
+		c.Wait += (c.Trust*o.waiting + (1-c.Trust)*waiting) * c.Speed.of(w)
 	}
 }
 

@@ -36,8 +36,9 @@ type Pod struct {
 	Addr string // Spec.Addr as text, as Envoy wants it
 	Slot int    // dense number of the pod in its Table; reused after the pod has left
 
-	// Guarded by Table.mu. The first group is read by every pick, of every pod, so
-	// it stands together.
+	// Guarded by Table.mu. What picks read of it is kept in a row, so whoever
+	// changes anything here calls Table.touchLocked.
+	index    int // in Table.pods
 	stats    *Stats
 	charge   Charge
 	sent     uint64  // requests ever reserved; Stats.sent is its value when their scrape began
@@ -98,21 +99,25 @@ const (
 // it has been given to Table.SetStats. A field that is not in Known was not
 // reported and must not be read as zero.
 type Stats struct {
-	At     time.Time     // when the scrape that read them began
-	Every  time.Duration // pause until the next scrape: an age up to it is ordinary
-	Epoch  int           // grows when the pod's counters start again, and with them its caches
-	Engine string        // name of the model server, as in scrape's engine table
-	Known  Field
+	Known Field
 
-	Running     float64 // requests in the batch
-	Waiting     float64 // requests that wait to enter it, Deferred included
-	Deferred    float64 // those of them that wait for an adapter slot only
-	KVUsage     float64 // share of the KV cache in use, 0 to 1
-	KVPeak      float64 // the same of the fullest data-parallel rank; known with KVUsage
-	KVTokens    int     // capacity of the KV cache, tokens
+	// What a pick may read of every pod stands together.
+	Asleep      bool          // the server is up, but its weights are unloaded: requests hang
+	Every       time.Duration // pause until the next scrape: an age up to it is ordinary
+	KVTokens    int           // capacity of the KV cache, tokens
+	MaxModelLen int           // longest prompt plus output, tokens
+	KVUsage     float64       // share of the KV cache in use, 0 to 1
+	Running     float64       // requests in the batch
+	Waiting     float64       // requests that wait to enter it, Deferred included
+	Deferred    float64       // those of them that wait for an adapter slot only
+
+	At     time.Time // when the scrape that read them began
+	Epoch  int       // grows when the pod's counters start again, and with them its caches
+	Engine string    // name of the model server, as in scrape's engine table
+
+	KVPeak      float64 // KVUsage of the fullest data-parallel rank; known with KVUsage
 	BlockTokens int     // tokens in one block of the prefix cache
 	MaxRunning  int     // largest batch
-	MaxModelLen int     // longest prompt plus output, tokens
 
 	Load          float64   // running and waiting at this instant, from a load endpoint
 	LoadAt        time.Time // when that was so: a server inside a long step repeats what it said before
@@ -127,8 +132,6 @@ type Stats struct {
 	PrefixQueries, PrefixHits      float64 // prompt tokens looked up, and found
 	PromptTokens, GenerationTokens float64
 	Preemptions                    float64
-
-	Asleep bool // the server is up, but its weights are unloaded: requests hang
 
 	sent uint64 // set by Table.SetStats
 }
@@ -151,24 +154,25 @@ const (
 // Candidate is one pod as one pick sees it: plain values, read once, so that
 // every scorer sees the same facts and a decision can be replayed from them.
 type Candidate struct {
-	Pod     *Pod
-	Stats   *Stats  // never nil; its Known is 0 before the first scrape
-	Age     float64 // seconds since the scrape that read Stats began; +Inf before the first
-	Charge  Charge  // what this replica has sent there and not seen finish
-	Trust   float64 // how far the gauges of Stats can be believed, 1 to 0; its fixed values always can
-	Unseen  int     // requests of Charge that Stats cannot include
-	Foreign float64 // requests that Stats show and Charge does not: of other replicas, or older
-	Health  Health
-	Speed   Speed
-	Wait    float64 // seconds until it can begin with one more prompt, predicted
-	Util    float64 // seconds of prompts that it was sent a second, moving average
-	Stay    float64 // seconds that a request runs after its first token, moving average
-	Fill    float64 // share of the KV cache in use once what waits there has begun; 0: not known
+	Pod    *Pod
+	Stats  *Stats  // never nil; its Known is 0 before the first scrape
+	Charge Charge  // what this replica has sent there and not seen finish
+	Trust  float64 // how far the gauges of Stats can be believed, 1 to 0; its fixed values always can
+	Unseen int     // requests of Charge that Stats cannot include
+	Health Health
+	Stay   float64 // seconds that a request runs after its first token, moving average
+	Fill   float64 // share of the KV cache in use once what waits there has begun; 0: not known
 
 	Last     uint64 // order of its last request among all of the table; 0: none yet
 	LastCold uint64 // the same of the last one of which no pod had anything cached
+	Answered bool   // some request of this replica was answered well
 
-	Answered bool // some request of this replica was answered well
+	// These change with time, and with other pods.
+	Age     float64 // seconds since the scrape that read Stats began; +Inf before the first
+	Foreign float64 // requests that Stats show and Charge does not: of other replicas, or older
+	Speed   Speed
+	Wait    float64 // seconds until it can begin with one more prompt, predicted
+	Util    float64 // seconds of prompts that it was sent a second, moving average
 
 	// Of this request.
 	Cached      int // tokens of its prompt expected in the pod's prefix cache

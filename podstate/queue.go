@@ -31,20 +31,29 @@ type queue struct {
 // slower than believed, or stands still.
 const held = 0.25
 
+// backlog is what a pick reads of a queue.
+type backlog struct {
+	some      bool // it is not empty
+	whole     bool // the first token of head will not be seen
+	sum, head work
+	left      float64
+	at        time.Duration // since Table.epoch
+}
+
 // wait is how long the pod will be busy with the prompts that it has. Watched
 // says that first tokens are seen, corrected that first tokens or scrapes set
 // the prediction right; without either, nothing is taken off: a pod that falls
 // behind must not look idle.
-func (q *queue) wait(now time.Time, s Speed, watched, corrected bool) float64 {
-	if q.head == nil {
+func (b *backlog) wait(now time.Duration, s Speed, watched, corrected bool) float64 {
+	if !b.some {
 		return 0
 	}
 	if !corrected {
-		return s.of(q.sum)
+		return s.of(b.sum)
 	}
-	left := q.left - float64(now.Sub(q.at))*1e-9
-	if watched && !q.head.whole {
-		left = max(left, s.of(q.sum)-(1-held)*s.of(q.head.work))
+	left := b.left - float64(now-b.at)*1e-9
+	if watched && !b.whole {
+		left = max(left, s.of(b.sum)-(1-held)*s.of(b.head))
 	}
 	return max(0, left)
 }

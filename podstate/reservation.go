@@ -66,6 +66,7 @@ func (r *Reservation) Served(addr string) bool {
 		return false
 	}
 	if !r.released {
+		r.table.touchLocked(r.pod)
 		r.endProbeLocked()
 		r.pod.queue.cancel(r, r.sent, r.pod.speed.now())
 		r.pod.tick(r.sent)
@@ -81,12 +82,13 @@ func (r *Reservation) Served(addr string) bool {
 
 func (r *Reservation) chargeLocked(now time.Time) {
 	p := r.pod
+	r.table.touchLocked(p)
 	p.sent++
 	r.order = p.sent
 	p.tick(now)
 	r.enterLocked(now)
 	r.full = p.batch.wait(p.charge.Requests) > 0
-	p.util = p.utilization(now) + p.speed.now().of(r.work)/utilTime
+	p.util = faded(p.util, now.Sub(p.utilAt)) + p.speed.now().of(r.work)/utilTime
 	p.utilAt = now
 	p.mean.tokens += (r.work.tokens - p.mean.tokens) * 0.1
 	p.mean.square += (r.work.square - p.mean.square) * 0.1
@@ -121,6 +123,7 @@ func (r *Reservation) leaveLocked(now time.Time) {
 func (r *Reservation) Failed(now time.Time) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
+	r.table.touchLocked(r.pod)
 	r.pod.health.fail(now)
 	r.endProbeLocked()
 	r.failed = true
@@ -140,6 +143,7 @@ func (r *Reservation) Refused() {
 func (r *Reservation) Succeeded(now time.Time) {
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
+	r.table.touchLocked(r.pod)
 	r.pod.health.succeed(r.sent, now)
 	r.endProbeLocked()
 	r.answered, r.pod.answered = true, true
@@ -169,6 +173,7 @@ func (r *Reservation) FirstToken(now time.Time) {
 	if r.released || r.seen {
 		return
 	}
+	r.table.touchLocked(r.pod)
 	r.seen, r.answered = true, true
 	r.pod.pay(r, now)
 	r.pod.stirs(now)
@@ -195,6 +200,7 @@ func (r *Reservation) Release(now time.Time) {
 		return
 	}
 	r.released = true
+	r.table.touchLocked(r.pod)
 	r.pod.givenUp(r, now)
 	r.pod.finish(r)
 	r.endProbeLocked()

@@ -30,6 +30,9 @@ func RungOf(pods []Candidate) Rung {
 		all[r]++
 		if pods[i].Health.Out == "" {
 			in[r]++
+			if r == RungFresh && 2*in[r] >= len(pods) {
+				return r
+			}
 		}
 	}
 	if in == [Rungs]int{} {

@@ -117,11 +117,15 @@ func (t *Table) namedClassLocked(name string, first Speed) *class {
 	return c
 }
 
-// podSpeed is what one pod was seen to do, and what pods like it do.
-type podSpeed struct {
+// likely is what one pod was seen to do, and what pods like it do.
+type likely struct {
 	class *class
 	own   rate
+}
 
+// podSpeed is a pod's speed, which fades.
+type podSpeed struct {
+	likely
 	last float64   // own.samples, when fade last looked
 	at   time.Time // since when that is so
 }
@@ -148,7 +152,7 @@ const alike = 0.2
 // now is the pod's speed: its own as far as it differs from that of its class by
 // more than chance, else its class's. In a long queue, a speed that is wrong by a
 // tenth would send a tenth too many.
-func (p *podSpeed) now() Speed {
+func (p *likely) now() Speed {
 	c := &p.class.rate
 	if p.own.samples == 0 {
 		return c.Speed

@@ -2,7 +2,6 @@ package podstate
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -28,11 +27,14 @@ type Table struct {
 	free    []int // slots of pods that have left
 	slots   int   // slots ever used
 	picks   uint64
-	warm    bool // some pod of scratch has a part of the prompt cached
+	warm    bool // some pod of the last pick had a part of the prompt cached
 	classes map[string]*class
 	watch   watch
 	loads   loadTime
-	scratch []Candidate
+
+	rows  []row       // as pods
+	cands []Candidate // as pods; of the last pick, kept for the next one
+	epoch time.Time   // the first pick
 }
 
 // NewTable returns a table without pods.
@@ -81,7 +83,11 @@ func (t *Table) SetPods(specs []Spec) (added, removed []*Pod) {
 	for _, p := range removed {
 		t.free = append(t.free, p.Slot)
 	}
-	t.pods = pods
+	t.pods, t.rows, t.cands = pods, make([]row, len(pods)), make([]Candidate, len(pods))
+	for i, p := range pods {
+		p.index = i
+		t.touchLocked(p)
+	}
 	return added, removed
 }
 
@@ -108,6 +114,7 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 	if s.At.Before(p.stats.At) {
 		return
 	}
+	t.touchLocked(p)
 	if p.stats == noStats && p.joined {
 		p.health.rampFrom = s.At
 	}
@@ -134,6 +141,7 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 func (t *Table) ScrapeRefused(p *Pod, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.touchLocked(p)
 	p.health.scraped(false, now)
 }
 
@@ -142,6 +150,7 @@ func (t *Table) ScrapeRefused(p *Pod, now time.Time) {
 func (t *Table) ScrapeAnswered(p *Pod, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.touchLocked(p)
 	p.health.scraped(true, now)
 }
 
@@ -158,9 +167,8 @@ func (t *Table) Snapshot(now time.Time) []Candidate {
 // A negative first gives ErrNoPod. A second that is not negative names the pod
 // to try when the first one fails; it is not charged.
 //
-// choose runs with the table locked: it must not block or keep the slice, but
-// it may reorder it. The caller must Release the reservation when the request
-// ends.
+// choose runs with the table locked: it must not block, and neither change nor
+// keep the slice. The caller must Release the reservation when the request ends.
 func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second int)) (*Reservation, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,38 +197,6 @@ func (t *Table) PickAndReserve(ask *Ask, choose func([]Candidate) (first, second
 		c.Pod.lastCold = t.picks
 	}
 	return r, nil
-}
-
-func (t *Table) candidatesLocked(ask *Ask) []Candidate {
-	t.scratch, t.warm = slices.Grow(t.scratch[:0], len(t.pods))[:len(t.pods)], false
-	out, watched := false, t.watch.all()
-	for i, p := range t.pods {
-		p.speed.fade(ask.Now)
-		c := &t.scratch[i]
-		*c = Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(ask.Now),
-			Speed: p.speed.now(), Last: p.last, LastCold: p.lastCold, Answered: p.answered}
-		c.Util = p.utilization(ask.Now)
-		if !p.stats.At.IsZero() {
-			c.Age = ask.Now.Sub(p.stats.At).Seconds()
-		}
-		c.Trust = p.evidence.trust(c)
-		c.Wait = max(p.queue.wait(ask.Now, c.Speed, watched, watched || c.fresh()), p.batch.wait(p.charge.Requests))
-		c.Unseen = p.unseen(c)
-		c.Stay, c.Fill = p.batch.stay, p.fill(c)
-		if p.Slot < len(ask.Cached) {
-			c.Cached = min(int(ask.Cached[p.Slot]), ask.Tokens-1)
-		}
-		t.warm = t.warm || c.Cached > 0
-		out = out || c.Health.Out != ""
-	}
-	t.fillForeignLocked(t.scratch)
-	if out {
-		spare(t.scratch)
-	}
-	if ask.Adapter != "" {
-		t.fillAdaptersLocked(ask.Adapter, t.scratch)
-	}
-	return t.scratch
 }
 
 func (c *Charge) add(d Charge, sign int) {

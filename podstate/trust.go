@@ -44,11 +44,15 @@ const gauges = FieldRunning | FieldWaiting | FieldKVUsage | FieldLoad
 
 // Overdue is how old the stats are, in scrapes: up to 1 is ordinary.
 func (c *Candidate) Overdue() float64 {
-	every := c.Stats.Every.Seconds()
-	if every <= 0 {
-		every = 1
+	return c.Age / c.Stats.pause().Seconds()
+}
+
+// pause is the time to the next scrape.
+func (s *Stats) pause() time.Duration {
+	if s.Every <= 0 {
+		return time.Second
 	}
-	return c.Age / every
+	return s.Every
 }
 
 // Silent reports whether the stats are so old that they say nothing any more.

@@ -16,10 +16,10 @@ type subset struct {
 
 var _ Filter = (*subset)(nil)
 
-func (f *subset) Filter(req *Request, pods []podstate.Candidate, out []bool) {
-	clear(out)
+func (f *subset) Filter(req *Request, pods []podstate.Candidate, out []bool) (n int) {
 	if req.Subset == nil {
-		return
+		clear(out)
+		return 0
 	}
 	f.allowed = f.allowed[:0]
 	for _, s := range req.Subset {
@@ -36,7 +36,9 @@ func (f *subset) Filter(req *Request, pods []podstate.Candidate, out []bool) {
 		addr := pods[i].Pod.Spec.Addr
 		ip := addr.Addr().Unmap()
 		out[i] = !f.has(netip.AddrPortFrom(ip, addr.Port())) && !f.has(netip.AddrPortFrom(ip, 0))
+		n += count(out[i])
 	}
+	return n
 }
 
 func (f *subset) has(a netip.AddrPort) bool {
@@ -50,11 +52,13 @@ type asleep struct{}
 
 var _ Filter = asleep{}
 
-func (asleep) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+func (asleep) Filter(_ *Request, pods []podstate.Candidate, out []bool) (n int) {
 	for i := range pods {
 		s := pods[i].Stats
-		out[i] = s.Has(podstate.FieldAsleep) && s.Asleep && !pods[i].Silent()
+		out[i] = s.Asleep && s.Has(podstate.FieldAsleep) && !pods[i].Silent()
+		n += count(out[i])
 	}
+	return n
 }
 
 // unhealthy passes over pods that fail requests or whose port is closed.
@@ -62,10 +66,12 @@ type unhealthy struct{}
 
 var _ Filter = unhealthy{}
 
-func (unhealthy) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+func (unhealthy) Filter(_ *Request, pods []podstate.Candidate, out []bool) (n int) {
 	for i := range pods {
 		out[i] = pods[i].Health.Out != ""
+		n += count(out[i])
 	}
+	return n
 }
 
 // full passes over pods whose adapter slots are all in use: there the request
@@ -76,10 +82,10 @@ type full struct{}
 
 var _ Filter = full{}
 
-func (full) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+func (full) Filter(_ *Request, pods []podstate.Candidate, out []bool) (n int) {
 	clear(out)
 	if pods[0].Adapter == podstate.AdapterNone {
-		return
+		return 0
 	}
 	requests := 0
 	for i := range pods {
@@ -90,11 +96,13 @@ func (full) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
 		return c.Adapter == podstate.AdapterFree || c.Adapter == podstate.AdapterResident && c.Charge.Requests < crowd
 	}
 	if !slices.ContainsFunc(pods, open) {
-		return
+		return 0
 	}
 	for i := range pods {
 		out[i] = pods[i].Adapter == podstate.AdapterFull
+		n += count(out[i])
 	}
+	return n
 }
 
 // missing passes over pods that do not list the request's adapter, where others
@@ -103,10 +111,16 @@ type missing struct{}
 
 var _ Filter = missing{}
 
-func (missing) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+func (missing) Filter(_ *Request, pods []podstate.Candidate, out []bool) (n int) {
+	if pods[0].Adapter == podstate.AdapterNone {
+		clear(out)
+		return 0
+	}
 	for i := range pods {
 		out[i] = pods[i].Adapter == podstate.AdapterMissing
+		n += count(out[i])
 	}
+	return n
 }
 
 // tooLong passes over pods for which the prompt is too long, where another can
@@ -116,13 +130,16 @@ type tooLong struct{}
 
 var _ Filter = tooLong{}
 
-func (tooLong) Filter(req *Request, pods []podstate.Candidate, out []bool) {
+func (tooLong) Filter(req *Request, pods []podstate.Candidate, out []bool) (n int) {
 	const clearly = 1.5
+	least := int(float64(req.Tokens) / clearly)
 	for i := range pods {
-		s, least := pods[i].Stats, int(float64(req.Tokens)/clearly)
+		s := pods[i].Stats
 		out[i] = s.Has(podstate.FieldMaxModelLen) && least > s.MaxModelLen ||
 			s.Has(podstate.FieldKVTokens) && least > s.KVTokens
+		n += count(out[i])
 	}
+	return n
 }
 
 // ramping passes over a pod that has come back and already has the growing share
@@ -132,7 +149,7 @@ type ramping struct{}
 
 var _ Filter = ramping{}
 
-func (ramping) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
+func (ramping) Filter(_ *Request, pods []podstate.Candidate, out []bool) (n int) {
 	clear(out)
 	requests, whole := 0, 0
 	for i := range pods {
@@ -142,13 +159,15 @@ func (ramping) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
 		}
 	}
 	if whole == 0 || whole == len(pods) {
-		return
+		return 0
 	}
 	mean := float64(requests) / float64(whole)
 	for i := range pods {
 		ramp := pods[i].Health.Ramp
 		out[i] = ramp > 0 && ramp < 1 && float64(pods[i].Charge.Requests) >= max(1, ramp*mean)
+		n += count(out[i])
 	}
+	return n
 }
 
 // stale passes over pods whose last scrape is old, if most have a fresh one. It
@@ -158,16 +177,23 @@ type stale struct{}
 
 var _ Filter = stale{}
 
-func (stale) Filter(_ *Request, pods []podstate.Candidate, out []bool) {
-	n := 0
+func (stale) Filter(_ *Request, pods []podstate.Candidate, out []bool) (n int) {
 	for i := range pods {
 		// A pod that was never scraped may have no metrics to scrape.
 		out[i] = pods[i].Silent() && pods[i].Stats.Known != 0
-		if out[i] {
-			n++
-		}
+		n += count(out[i])
 	}
 	if 2*n > len(pods) {
 		clear(out)
+		return 0
 	}
+	return n
+}
+
+// count is how many pods this is.
+func count(out bool) int {
+	if out {
+		return 1
+	}
+	return 0
 }

@@ -62,12 +62,17 @@ func TestFilters(t *testing.T) {
 			}
 			cands := named(slices.Clone(tt.pods)...)
 			req := &Request{Subset: tt.subset, Tokens: 10_000}
-			n := p.filter(req, cands)
+			before := slices.Clone(cands)
 			var got []int
-			for _, c := range cands[:n] {
+			for i, c := range p.filter(req, cands) {
 				got = append(got, c.Pod.Slot)
+				if len(p.index) > 0 && cands[p.index[i]] != c {
+					t.Errorf("place %d of all is not pod %d", p.index[i], c.Pod.Slot)
+				}
 			}
-			slices.Sort(got)
+			if !slices.Equal(cands, before) {
+				t.Error("the pods were changed")
+			}
 			if !slices.Equal(got, tt.want) || req.Refusal != tt.refusal {
 				t.Errorf("got %v, %q, want %v, %q", got, req.Refusal, tt.want, tt.refusal)
 			}
@@ -96,8 +101,8 @@ func TestRampingPodGetsItsShare(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pods := named(running(tt.mine, tt.ramp), running(tt.others, 1), running(tt.others, 1))
 			out := make([]bool, len(pods))
-			ramping{}.Filter(&Request{}, pods, out)
-			if out[0] != tt.out || out[1] || out[2] {
+			n := ramping{}.Filter(&Request{}, pods, out)
+			if out[0] != tt.out || out[1] || out[2] || n != count(tt.out) {
 				t.Errorf("got %v, want %v for the first", out, tt.out)
 			}
 		})

@@ -18,6 +18,8 @@ type Profile struct {
 
 	costs []float64
 	out   []bool
+	left  []podstate.Candidate // by the filters
+	index []int                // of those, among all; empty: none was ruled out
 }
 
 // step is one filter of a profile.
@@ -76,15 +78,25 @@ func checkWeights(weights map[string]float64) error {
 }
 
 // Choose returns the indices of the pod for the request and of the one to try
-// if that fails, in the new order of pods. A negative index is none; then
-// req.Refusal says why.
+// if that fails. A negative index is none; then req.Refusal says why.
 func (p *Profile) Choose(req *Request, pods []podstate.Candidate) (first, second int) {
-	n := p.filter(req, pods)
-	if n == 0 {
+	left := p.filter(req, pods)
+	if len(left) == 0 {
 		return -1, -1
 	}
-	pods = pods[:n]
-	p.costs = slices.Grow(p.costs[:0], n)[:n]
+	first, second = p.cheapest(req, left)
+	if len(p.index) > 0 {
+		first = p.index[first]
+		if second >= 0 {
+			second = p.index[second]
+		}
+	}
+	return first, second
+}
+
+// cheapest returns the indices of the two pods of the lowest costs.
+func (p *Profile) cheapest(req *Request, pods []podstate.Candidate) (first, second int) {
+	p.costs = slices.Grow(p.costs[:0], len(pods))[:len(pods)]
 	policy := p.ladder(req, pods)
 	policy.cost(req, pods, p.costs)
 
@@ -128,36 +140,46 @@ type nearer interface {
 	near(best float64) (more float64)
 }
 
-// filter moves the pods that may take the request to the front, and returns how
-// many they are.
-func (p *Profile) filter(req *Request, pods []podstate.Candidate) int {
-	n := len(pods)
-	if n == 0 {
+// filter returns the pods that may take the request: all, as they stand, or a
+// copy of some, and then p.index has their places among all.
+func (p *Profile) filter(req *Request, pods []podstate.Candidate) []podstate.Candidate {
+	p.index = p.index[:0]
+	if len(pods) == 0 {
 		req.Refusal = RefusalNoPod
-		return 0
 	}
 	for _, s := range p.filters {
-		p.out = slices.Grow(p.out[:0], n)[:n]
-		s.filter.Filter(req, pods[:n], p.out)
-		kept := slices.Index(p.out, true) // most filters find nothing most of the time
-		if kept < 0 || !s.hard && !slices.Contains(p.out, false) {
-			continue
+		if len(pods) == 0 {
+			break
 		}
-		for i := kept; i < n; i++ {
-			if p.out[i] {
-				continue
-			}
-			if i != kept {
-				pods[i], pods[kept] = pods[kept], pods[i]
-			}
-			kept++
-		}
-		if n = kept; n == 0 {
+		p.out = slices.Grow(p.out[:0], len(pods))[:len(pods)]
+		switch n := s.filter.Filter(req, pods, p.out); {
+		case n == 0: // most filters find nothing most of the time
+		case n < len(pods):
+			pods = p.keep(pods)
+		case s.hard:
 			req.Refusal = s.refusal
-			return 0
+			return nil
 		}
 	}
-	return n
+	return pods
+}
+
+// keep copies the pods that are not ruled out.
+func (p *Profile) keep(pods []podstate.Candidate) []podstate.Candidate {
+	all := len(p.index) == 0 // so far
+	left, index := p.left[:0], p.index[:0]
+	for i := range pods {
+		if p.out[i] {
+			continue
+		}
+		at := i
+		if !all {
+			at = p.index[i]
+		}
+		left, index = append(left, pods[i]), append(index, at)
+	}
+	p.left, p.index = left, index
+	return left
 }
 
 // mix is a hash of both: the order of pods in which ties are broken.

@@ -41,8 +41,9 @@ type Scorer interface {
 // A Filter rules pods out.
 type Filter interface {
 	// Filter sets out[i] to true if pods[i] should not take the request, and to
-	// false otherwise. The rules of Scorer.Score apply.
-	Filter(req *Request, pods []podstate.Candidate, out []bool)
+	// false otherwise, and returns how many are true. pods is not empty. The rules
+	// of Scorer.Score apply.
+	Filter(req *Request, pods []podstate.Candidate, out []bool) int
 }
 
 // A policy is what a profile minimises.

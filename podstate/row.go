@@ -1,0 +1,112 @@
+package podstate
+
+import (
+	"math"
+	"time"
+)
+
+// A pick compares all pods, and between two picks few of them change. So the
+// table keeps each pod's candidate, with a row that says what to do about it: to
+// make it anew if something has changed, else to bring up to date what time
+// alone changes. Rows and candidates stand side by side in memory; pods, which
+// do not, are only read when they have changed.
+
+// row is what a pick reads of a pod. Times are since Table.epoch.
+type row struct {
+	until   time.Duration // from when on the candidate must be made anew
+	scraped time.Duration // Stats.At, or never
+	slot    int
+	fresh   bool    // Candidate.fresh
+	turn    float64 // batch.wait
+	util    float64 // as of utilAt
+	utilAt  time.Duration
+	speed   likely
+	backlog backlog
+	foreign foreign
+}
+
+const (
+	outdated = time.Duration(math.MinInt64) // row.until of one that must be made anew
+	forever  = time.Duration(math.MaxInt64)
+	never    = outdated
+)
+
+// touchLocked says that something of the pod changes.
+func (t *Table) touchLocked(p *Pod) {
+	if !p.departed {
+		t.rows[p.index].until = outdated
+	}
+}
+
+func (t *Table) candidatesLocked(ask *Ask) []Candidate {
+	if t.epoch.IsZero() {
+		t.epoch = ask.Now
+	}
+	now, watched := ask.Now.Sub(t.epoch), t.watch.all()
+	out, shared := false, false
+	t.warm = false
+	cands := t.cands[:len(t.rows)]
+	for i := range t.rows {
+		r, c := &t.rows[i], &cands[i]
+		if now >= r.until {
+			t.refreshLocked(t.pods[i], ask.Now)
+			out = out || c.Health.Out != ""
+		}
+		c.Speed = r.speed.now()
+		c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turn)
+		c.Util = faded(r.util, now-r.utilAt)
+		if r.scraped != never {
+			c.Age = (now - r.scraped).Seconds()
+		}
+		c.Foreign, c.Cached, c.Adapter, c.AdapterWait = 0, 0, AdapterNone, 0
+		if r.slot < len(ask.Cached) {
+			c.Cached = min(int(ask.Cached[r.slot]), ask.Tokens-1)
+			t.warm = t.warm || c.Cached > 0
+		}
+		shared = shared || r.foreign.requests > 0
+	}
+	if shared {
+		t.fillForeignLocked(cands)
+	}
+	if out {
+		spare(cands)
+	}
+	if ask.Adapter != "" {
+		t.fillAdaptersLocked(ask.Adapter, cands)
+	}
+	return cands
+}
+
+// refreshLocked makes the pod's row and its candidate anew.
+func (t *Table) refreshLocked(p *Pod, now time.Time) {
+	r, c := &t.rows[p.index], &t.cands[p.index]
+	p.speed.fade(now)
+	*c = Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(now),
+		Stay: p.batch.stay, Last: p.last, LastCold: p.lastCold, Answered: p.answered}
+	*r = row{until: forever, scraped: never, slot: p.Slot, turn: p.batch.wait(p.charge.Requests),
+		util: p.util, speed: p.speed.likely, foreign: p.others.foreign}
+	if !p.stats.At.IsZero() {
+		c.Age, r.scraped = now.Sub(p.stats.At).Seconds(), p.stats.At.Sub(t.epoch)
+	}
+	c.Trust = p.evidence.trust(c)
+	c.Unseen = p.unseen(c)
+	c.Fill = p.fill(c)
+
+	r.fresh = c.fresh()
+	if p.util != 0 {
+		r.utilAt = p.utilAt.Sub(t.epoch)
+	}
+	if q := &p.queue; q.head != nil {
+		r.backlog = backlog{true, q.head.whole, q.sum, q.head.work, q.left, q.at.Sub(t.epoch)}
+	}
+
+	if p.speed.last > 0 {
+		r.until = p.speed.at.Add(fadeTime).Sub(t.epoch)
+	}
+	if c.Trust == 1 {
+		r.until = min(r.until, r.scraped+trustFull*p.stats.pause())
+	}
+	if c.Trust > 0 && c.Trust < 1 || c.Health.Out != "" || c.Health.Ramp < 1 {
+		r.until = outdated // it changes all the time, or spare changes it
+	}
+}
