@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,9 +147,11 @@ func (g *gateway) inflight() (n int) {
 type order struct {
 	pods      []*pod // the first two are picked; none: otherwise decides
 	otherwise extproc.Policy
+	seed      atomic.Uint64 // of the last request
 }
 
 func (o *order) Choose(req *scorers.Request, cands []podstate.Candidate) (first, second int) {
+	o.seed.Store(req.Seed)
 	if len(o.pods) == 0 {
 		return o.otherwise.Choose(req, cands)
 	}

@@ -77,7 +77,7 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 		syntax = sc.body.Scan(q.api, q.body)
 	}
 	if syntax != nil && sc.body.Model == "" && q.whole && s.router.NeedsModel() {
-		return decision{pool: -1}, &refusal{badJSON, "the body must be JSON with a model, which selects the pool: " + syntax.Error()}
+		return decision{pool: -1}, &refusal{reason: badJSON, message: "the body must be JSON with a model, which selects the pool: " + syntax.Error()}
 	}
 	target, err := s.router.Route(sc.body.Model)
 	if err != nil {
@@ -119,14 +119,14 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 	})
 	if err != nil {
 		if sc.req.Refusal == scorers.RefusalSubset {
-			return decision{pool: target.Pool}, &refusal{emptySubset, "none of the pods that the gateway allows for this request can take it; try again later"}
+			return decision{pool: target.Pool}, &refusal{reason: emptySubset, decision: seed, message: "none of the pods that the gateway allows for this request can take it; try again later"}
 		}
-		return decision{pool: target.Pool}, &refusal{noPod, "no pod of pool " + pool.Name + " can take the request; try again later"}
+		return decision{pool: target.Pool}, &refusal{reason: noPod, decision: seed, message: "no pod of pool " + pool.Name + " can take the request; try again later"}
 	}
 	pod := r.Pod()
 	pool.Index.Insert(pod.Slot, sc.blocks)
 
-	d := decision{pool: target.Pool, reservation: r, destination: destination{value: pod.Addr, pool: pool.Name}}
+	d := decision{pool: target.Pool, reservation: r, destination: destination{value: pod.Addr, pool: pool.Name, id: seed}}
 	// Pickers of the EPP protocol name one pod: an ORIGINAL_DST cluster, which
 	// many gateways use, answers a list with 503.
 	if second := r.Second(); second != nil && !s.cfg.EPP {
@@ -143,9 +143,9 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 
 func unroutable(model string, err error) *refusal {
 	if model == "" {
-		return &refusal{unknownModel, err.Error() + "; set \"model\" in the body, or defaultPool in warmpath's configuration"}
+		return &refusal{reason: unknownModel, message: err.Error() + "; set \"model\" in the body, or defaultPool in warmpath's configuration"}
 	}
-	return &refusal{unknownModel, "model " + quoted(model) + ": " + err.Error()}
+	return &refusal{reason: unknownModel, message: "model " + quoted(model) + ": " + err.Error()}
 }
 
 // quoted shortens a name that a client sent, for an error message.

@@ -22,8 +22,11 @@ func TestRefusalReply(t *testing.T) {
 	}
 	for r, status := range want {
 		var got pb.ProcessingResponse
-		if err := proto.Unmarshal(refusalReply(&refusal{r, `say "why"`}).head, &got); err != nil {
+		if err := proto.Unmarshal(refusalReply(&refusal{reason: r, message: `say "why"`}).head, &got); err != nil {
 			t.Fatal(err)
+		}
+		if got.GetDynamicMetadata() != nil {
+			t.Errorf("%s: metadata of no decision: %v", r, got.GetDynamicMetadata())
 		}
 		im := got.GetImmediateResponse()
 		if code := uint32(im.GetStatus().GetCode()); code != status {
@@ -49,6 +52,17 @@ func TestRefusalReply(t *testing.T) {
 			!slices.Contains([]string{"invalid_request_error", "server_error"}, body.Error.Type) {
 			t.Errorf("%s: error %+v", r, body.Error)
 		}
+	}
+}
+
+func TestRefusalNamesTheDecision(t *testing.T) {
+	var got pb.ProcessingResponse
+	if err := proto.Unmarshal(refusalReply(&refusal{reason: noPod, decision: 255}).head, &got); err != nil {
+		t.Fatal(err)
+	}
+	own := got.GetDynamicMetadata().GetFields()[ownSpace].GetStructValue().GetFields()
+	if id := own[decisionKey].GetStringValue(); id != "00000000000000ff" || got.GetImmediateResponse() == nil {
+		t.Errorf("id %q in %v", id, &got)
 	}
 }
 

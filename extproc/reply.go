@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -35,6 +36,7 @@ func plainReply(k kind) reply { return reply{head: plain[k]} }
 type destination struct {
 	value    string // "ip:port" or "ip:port,ip:port", the best first
 	pool     string
+	id       uint64 // of the decision, which explain looks for
 	trailers bool   // the request has trailers
 	tap      uint64 // the number under which a tap finds the request; 0: none is wanted
 	replica  string // where a tap is wanted
@@ -90,26 +92,36 @@ func (s *Server) commonResponse(d *destination) []byte {
 // must stay out of envoy.lb: there every key is a criterion of the subset that
 // the fallback chooses from.
 func (s *Server) metadata(d *destination) []byte {
-	entry := func(key string, value []byte) []byte { // of Struct.fields
-		return field(1, field(1, []byte(key)), field(2, value))
-	}
-	text := func(s string) []byte { return field(3, []byte(s)) }           // Value.string_value
-	object := func(fields ...[]byte) []byte { return field(5, fields...) } // Value.struct_value
-
-	pick := entry(destinationKey, text(d.value))
-	lb := entry("pool", text(d.pool))
+	pick := entry(destinationKey, d.value)
+	lb := entry("pool", d.pool)
 	if s.cfg.EPP {
 		lb = pick
 	}
-	own := pick
+	own := slices.Concat(pick, decisionEntry(d.id))
 	if d.trailers {
-		own = slices.Concat(own, entry("request-trailers", text("true")))
+		own = append(own, entry("request-trailers", "true")...)
 	}
 	if d.tap != 0 {
-		own = slices.Concat(own, entry(tapKey, text(strconv.FormatUint(d.tap, 16))), entry(replicaKey, text(d.replica)))
+		own = slices.Concat(own, entry(tapKey, strconv.FormatUint(d.tap, 16)), entry(replicaKey, d.replica))
 	}
-	return field(8, entry(ownSpace, object(own)), entry(lbSpace, object(lb)))
+	return field(metadataNumber, space(ownSpace, own), space(lbSpace, lb))
 }
+
+const metadataNumber = 8 // ProcessingResponse.dynamic_metadata
+
+// space is a namespace of metadata, and entry a text in it: both are
+// Struct.fields.
+func space(name string, entries []byte) []byte {
+	return field(1, field(1, []byte(name)), field(2, field(5, entries))) // Value.struct_value
+}
+
+func entry(key, text string) []byte {
+	return field(1, field(1, []byte(key)), field(2, field(3, []byte(text)))) // Value.string_value
+}
+
+// decisionEntry leads from Envoy's access log to the decision. It is written as
+// scorers/replay names it.
+func decisionEntry(id uint64) []byte { return entry(decisionKey, fmt.Sprintf("%016x", id)) }
 
 // overrideReply answers response headers and asks for the body in another mode.
 // Trailers must be asked for again, else Envoy 1.37 and 1.38 end the stream
@@ -185,7 +197,7 @@ func refusalReply(r *refusal) reply {
 	header := func(key, value string) *core.HeaderValueOption {
 		return &core.HeaderValueOption{Header: &core.HeaderValue{Key: key, RawValue: []byte(value)}}
 	}
-	return reply{head: serialize(&pb.ProcessingResponse{Response: &pb.ProcessingResponse_ImmediateResponse{
+	answer := serialize(&pb.ProcessingResponse{Response: &pb.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &pb.ImmediateResponse{
 			Status: &typev3.HttpStatus{Code: typev3.StatusCode(r.reason.status())},
 			Headers: &pb.HeaderMutation{SetHeaders: []*core.HeaderValueOption{
@@ -195,7 +207,11 @@ func refusalReply(r *refusal) reply {
 			Body:    r.body(),
 			Details: "warmpath_" + string(r.reason),
 		},
-	}})}
+	}})
+	if r.decision != 0 {
+		answer = append(answer, field(metadataNumber, space(ownSpace, decisionEntry(r.decision)))...)
+	}
+	return reply{head: answer}
 }
 
 func serialize(r *pb.ProcessingResponse) []byte {

@@ -120,7 +120,7 @@ func (m *message) takeBody() mem.Buffer {
 }
 
 func (st *stream) refuseBody() {
-	st.refuse(&refusal{tooLarge, fmt.Sprintf("the body is larger than %d bytes, the limit of this gateway", st.srv.cfg.MaxBody)})
+	st.refuse(&refusal{reason: tooLarge, message: fmt.Sprintf("the body is larger than %d bytes, the limit of this gateway", st.srv.cfg.MaxBody)})
 }
 
 // decide decides the request and answers what is owed. k is the message that

@@ -45,8 +45,9 @@ func (r reason) status() int { return refusals[r].status }
 
 // refusal is a request that gets an error instead of a pod.
 type refusal struct {
-	reason  reason
-	message string // for the client; says the limit and the way out
+	reason   reason
+	message  string // for the client; says the limit and the way out
+	decision uint64 // not to use any pod; 0: it did not come to one
 }
 
 func (r *refusal) Error() string { return string(r.reason) + ": " + r.message }

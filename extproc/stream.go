@@ -155,7 +155,7 @@ func (st *stream) crash(cause any) {
 	st.srv.log.Error("panic in a stream; its request gets an error", "cause", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	st.over = st.closable()
 	if !st.over {
-		st.refuse(&refusal{crashed, "internal error of the gateway; the request was not processed"})
+		st.refuse(&refusal{reason: crashed, message: "internal error of the gateway; the request was not processed"})
 	}
 	st.over = true
 }
@@ -202,7 +202,7 @@ func (st *stream) expire() {
 	case st.config.request == modeStreamed:
 		st.decide(requestHeaders)
 	default:
-		st.refuse(&refusal{timedOut, fmt.Sprintf("no pod was found for the request within %v; its body may not have come to an end", st.srv.cfg.DecisionTimeout)})
+		st.refuse(&refusal{reason: timedOut, message: fmt.Sprintf("no pod was found for the request within %v; its body may not have come to an end", st.srv.cfg.DecisionTimeout)})
 	}
 }
 
@@ -213,7 +213,7 @@ func (st *stream) leave() { st.over = st.closable() }
 func (st *stream) cut() {
 	switch {
 	case st.phase == deciding && st.owing():
-		st.refuse(&refusal{draining, "this gateway is shutting down; try again"})
+		st.refuse(&refusal{reason: draining, message: "this gateway is shutting down; try again"})
 	case st.phase == decided && !st.closable():
 		// A response with a hole must not look complete.
 		st.err = status.Error(codes.Unavailable, "shutting down")

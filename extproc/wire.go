@@ -50,10 +50,12 @@ const (
 	ownSpace       = "warmpath"
 )
 
-// Keys of our own namespace, for the tap filter of warmpath's bootstrap.
+// Keys of our own namespace, for the access log and the tap filter of warmpath's
+// bootstrap.
 const (
-	tapKey     = "tap"     // a number in hexadecimal: the response is wanted
-	replicaKey = "replica" // host:port of the process that wants it
+	decisionKey = "decision" // what warmpath explain takes
+	tapKey      = "tap"      // a number in hexadecimal: the response is wanted
+	replicaKey  = "replica"  // host:port of the process that wants it
 )
 
 // message is what a stream needs of one ProcessingRequest. It is read straight
