@@ -36,8 +36,9 @@ func (p *Pod) left(r *Reservation, now time.Time) {
 	b.stay += 0.05 * (x - b.stay)
 }
 
-// fill is Candidate.Fill of a candidate with Stats, Charge, Trust and Unseen.
-func (p *Pod) fill(c *Candidate) float64 {
+// fill is Candidate.Fill of a candidate with Stats, Charge, Trust and Unseen,
+// whose prompts have this mean.
+func (c *Candidate) fill(mean work) float64 {
 	s := c.Stats
 	if !s.Has(FieldKVUsage) {
 		return 0
@@ -48,7 +49,7 @@ func (p *Pod) fill(c *Candidate) float64 {
 		if s.Has(FieldWaiting) {
 			coming = min(coming+c.Trust*s.Waiting, max(coming, float64(c.Charge.Requests)))
 		}
-		used += coming * (p.mean.tokens + growth) / float64(s.KVTokens)
+		used += coming * (mean.tokens + growth) / float64(s.KVTokens)
 	}
 	return used
 }

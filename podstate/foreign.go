@@ -25,31 +25,31 @@ func (o *others) scraped(s *Stats, ours int) {
 	o.last = now
 }
 
+// believed sums up what pods report of others, by how far they are believed.
+type believed struct {
+	trust float64
+	foreign
+}
+
+func (b *believed) add(trust float64, f foreign) {
+	b.trust += trust
+	b.requests += trust * f.requests
+	b.waiting += trust * f.waiting
+}
+
+func (b *believed) mean() foreign { return foreign{b.requests / b.trust, b.waiting / b.trust} }
+
 // fillForeignLocked completes candidates by what others have sent. Of a pod that
 // is not believed, the mean of the others is assumed.
-func (t *Table) fillForeignLocked(cands []Candidate) {
-	var trust, requests, waiting float64
+func (t *Table) fillForeignLocked(cands []Candidate, mean foreign) {
 	for i := range cands {
 		c, o := &cands[i], &t.rows[i].foreign
-		trust += c.Trust
-		requests += c.Trust * o.requests
-		waiting += c.Trust * o.waiting
-	}
-	if requests == 0 {
-		return
-	}
-	requests, waiting = requests/trust, waiting/trust
-	for i := range cands {
-		c, o := &cands[i], &t.rows[i].foreign
-		c.Foreign = c.Trust*o.requests + (1-c.Trust)*requests
-		if waiting == 0 {
-			continue
-		}
-		w := c.Pod.mean
+		c.Foreign = c.Trust*o.requests + (1-c.Trust)*mean.requests
+		w := t.rows[i].mean
 		if w.tokens == 0 {
 			w = foreignWork
 		}
-		c.Wait += (c.Trust*o.waiting + (1-c.Trust)*waiting) * c.Speed.of(w)
+		c.Wait += (c.Trust*o.waiting + (1-c.Trust)*mean.waiting) * c.Speed.of(w)
 	}
 }
 

@@ -32,9 +32,9 @@ type Spec struct {
 // Pod is one model server of a Table. It must not be copied.
 type Pod struct {
 	// Immutable.
+	Slot int // dense number of the pod in its Table; reused after the pod has left
 	Spec Spec
 	Addr string // Spec.Addr as text, as Envoy wants it
-	Slot int    // dense number of the pod in its Table; reused after the pod has left
 
 	// Guarded by Table.mu. What picks read of it is kept in a row, so whoever
 	// changes anything here calls Table.touchLocked.

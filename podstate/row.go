@@ -14,12 +14,14 @@ import (
 // row is what a pick reads of a pod. Times are since Table.epoch.
 type row struct {
 	until   time.Duration // from when on the candidate must be made anew
+	aging   time.Duration // from when on its trust declines
 	scraped time.Duration // Stats.At, or never
 	slot    int
 	fresh   bool    // Candidate.fresh
 	turn    float64 // batch.wait
 	util    float64 // as of utilAt
 	utilAt  time.Duration
+	mean    work
 	speed   likely
 	backlog backlog
 	foreign foreign
@@ -43,8 +45,9 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 		t.epoch = ask.Now
 	}
 	now, watched := ask.Now.Sub(t.epoch), t.watch.all()
-	out, shared := false, false
+	out := false
 	t.warm = false
+	var seen believed
 	cands := t.cands[:len(t.rows)]
 	for i := range t.rows {
 		r, c := &t.rows[i], &cands[i]
@@ -52,21 +55,25 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 			t.refreshLocked(t.pods[i], ask.Now)
 			out = out || c.Health.Out != ""
 		}
-		c.Speed = r.speed.now()
-		c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turn)
-		c.Util = faded(r.util, now-r.utilAt)
 		if r.scraped != never {
 			c.Age = (now - r.scraped).Seconds()
 		}
+		if now >= r.aging {
+			c.Trust = c.aged()
+			c.Fill = c.fill(r.mean)
+		}
+		c.Speed = r.speed.now()
+		c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turn)
+		c.Util = faded(r.util, now-r.utilAt)
 		c.Foreign, c.Cached, c.Adapter, c.AdapterWait = 0, 0, AdapterNone, 0
 		if r.slot < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[r.slot]), ask.Tokens-1)
 			t.warm = t.warm || c.Cached > 0
 		}
-		shared = shared || r.foreign.requests > 0
+		seen.add(c.Trust, r.foreign)
 	}
-	if shared {
-		t.fillForeignLocked(cands)
+	if seen.requests > 0 {
+		t.fillForeignLocked(cands, seen.mean())
 	}
 	if out {
 		spare(cands)
@@ -83,14 +90,14 @@ func (t *Table) refreshLocked(p *Pod, now time.Time) {
 	p.speed.fade(now)
 	*c = Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(now),
 		Stay: p.batch.stay, Last: p.last, LastCold: p.lastCold, Answered: p.answered}
-	*r = row{until: forever, scraped: never, slot: p.Slot, turn: p.batch.wait(p.charge.Requests),
-		util: p.util, speed: p.speed.likely, foreign: p.others.foreign}
+	*r = row{until: forever, aging: forever, scraped: never, slot: p.Slot, turn: p.batch.wait(p.charge.Requests),
+		util: p.util, mean: p.mean, speed: p.speed.likely, foreign: p.others.foreign}
 	if !p.stats.At.IsZero() {
 		c.Age, r.scraped = now.Sub(p.stats.At).Seconds(), p.stats.At.Sub(t.epoch)
 	}
 	c.Trust = p.evidence.trust(c)
 	c.Unseen = p.unseen(c)
-	c.Fill = p.fill(c)
+	c.Fill = c.fill(p.mean)
 
 	r.fresh = c.fresh()
 	if p.util != 0 {
@@ -103,10 +110,11 @@ func (t *Table) refreshLocked(p *Pod, now time.Time) {
 	if p.speed.last > 0 {
 		r.until = p.speed.at.Add(fadeTime).Sub(t.epoch)
 	}
-	if c.Trust == 1 {
-		r.until = min(r.until, r.scraped+trustFull*p.stats.pause())
+	if c.Trust > 0 {
+		r.aging = r.scraped + trustFull*p.stats.pause()
+		r.until = min(r.until, r.scraped+trustNone*p.stats.pause())
 	}
-	if c.Trust > 0 && c.Trust < 1 || c.Health.Out != "" || c.Health.Ramp < 1 {
+	if c.Health.Out != "" || c.Health.Ramp < 1 {
 		r.until = outdated // it changes all the time, or spare changes it
 	}
 }

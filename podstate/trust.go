@@ -63,6 +63,11 @@ func (e *evidence) trust(c *Candidate) float64 {
 	if e.doubt || c.Stats.Known&gauges == 0 {
 		return 0
 	}
+	return c.aged()
+}
+
+// aged is Trust if nothing but age speaks against the stats.
+func (c *Candidate) aged() float64 {
 	return min(1, max(0, (trustNone-c.Overdue())/(trustNone-trustFull)))
 }
 
