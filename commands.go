@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -157,12 +158,33 @@ func inspect(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return misuse(err.Error())
 	}
-	report, err := scrape.Inspect(ctx, urls[0], scrape.Config{Engine: *engine, Token: *token, TLS: tls})
+	if _, err := httpURL(urls[0]); err != nil {
+		return err
+	}
+	cfg := scrape.Config{Engine: *engine, Token: *token, TLS: tls}
+	if _, err := scrape.New(cfg, nil, nil, nil); err != nil {
+		return misuse(err.Error())
+	}
+	report, err := scrape.Inspect(ctx, urls[0], cfg)
 	if err != nil {
 		return err
 	}
 	_, err = report.WriteTo(stdout)
 	return err
+}
+
+// httpURL reads the URL of a server as people write it; of those with neither
+// http nor https in front it makes one with http.
+func httpURL(text string) (*url.URL, error) {
+	whole := text
+	if !strings.Contains(text, "://") {
+		whole = "http://" + text
+	}
+	u, err := url.Parse(whole)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.User != nil {
+		return nil, misuse(fmt.Sprintf("%q is not the URL of a server; write http://10.0.0.1:8000 or 10.0.0.1:8000", text))
+	}
+	return u, nil
 }
 
 // version is set by the linker (-X main.version=v1.2.3); go install knows it

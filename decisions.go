@@ -119,13 +119,13 @@ func findDecision(file, id string) (found *replay.Decision, err error) {
 
 // fetchDecision asks a running warmpath.
 func fetchDecision(ctx context.Context, admin, token, id string) (*replay.Decision, error) {
-	base := strings.TrimSuffix(admin, "/")
-	if !strings.Contains(base, "://") {
-		base = "http://" + base
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/decisions/"+url.PathEscape(id), nil)
+	base, err := httpURL(admin)
 	if err != nil {
-		return nil, misuse(err.Error())
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("decisions", url.PathEscape(id)).String(), nil)
+	if err != nil {
+		return nil, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)

@@ -81,7 +81,8 @@ func New(cfg Config, log *slog.Logger) *Server {
 	guarded("GET /debug/pprof/profile", pprof.Profile)
 	guarded("GET /debug/pprof/symbol", pprof.Symbol)
 	guarded("GET /debug/pprof/trace", pprof.Trace)
-	guarded("/", func(w http.ResponseWriter, _ *http.Request) {
+	// Nothing here takes another method, so the mux refuses those with 405.
+	guarded("GET /", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusNotFound, "no such page; there are /metrics, /healthz, /readyz, /pods, /pods/{address or name}/inspect and /metrics, /decisions, /decisions/{id}, and /debug/pprof/\n")
 	})
 	return s

@@ -68,6 +68,8 @@ func TestGuard(t *testing.T) {
 		{"another host is not", "/pods", "10.1.1.1:5", "10.0.0.9:9090", "", "", "", 403},
 		{"another host with an empty token is not", "/pods", "10.1.1.1:5", "10.0.0.9:9090", "", "Bearer ", "", 403},
 		{"another host with the token is", "/pods", "10.1.1.1:5", "warmpath:9090", "s3cret", "Bearer s3cret", "", 200},
+		{"the name of the scheme may be in any case", "/pods", "10.1.1.1:5", "warmpath:9090", "s3cret", "bEARER  s3cret", "", 200},
+		{"the case of the token matters", "/pods", "10.1.1.1:5", "warmpath:9090", "s3cret", "bearer S3cret", "", 401},
 		{"a wrong token is not", "/pods", "10.1.1.1:5", "warmpath:9090", "s3cret", "Bearer s3cre", "", 401},
 		{"a wrong token from loopback is not", "/pods", "127.0.0.1:5", "localhost", "s3cret", "Bearer x", "", 401},
 		{"no token is not", "/pods", "10.1.1.1:5", "warmpath:9090", "s3cret", "", "", 401},
@@ -108,6 +110,20 @@ func get(t *testing.T, s *Server, path string) (int, string) {
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
 	return w.Code, w.Body.String()
+}
+
+func TestWrongMethods(t *testing.T) {
+	for _, path := range []string{"/metrics", "/readyz", "/pods", "/pods/pod-0/inspect", "/decisions/last", "/debug/pprof/profile"} {
+		for _, method := range []string{"POST", "DELETE", "OPTIONS"} {
+			r := httptest.NewRequest(method, path, nil)
+			r.RemoteAddr, r.Host = "127.0.0.1:5", "localhost"
+			w := httptest.NewRecorder()
+			newServer("10.0.0.1:8000", "", true).Handler().ServeHTTP(w, r)
+			if allow := w.Header().Get("Allow"); w.Code != 405 || allow != "GET, HEAD" {
+				t.Errorf("%s %s: status %d, allowed are %q; want 405, and GET, HEAD", method, path, w.Code, allow)
+			}
+		}
+	}
 }
 
 func TestOpenPages(t *testing.T) {

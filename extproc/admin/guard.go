@@ -15,8 +15,9 @@ func (s *Server) guard(next http.HandlerFunc) http.HandlerFunc {
 	// Equal lengths, so that the comparison takes the same time for any guess.
 	want := sha256.Sum256([]byte(s.cfg.Token))
 	return func(w http.ResponseWriter, r *http.Request) {
-		got, sent := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		sum := sha256.Sum256([]byte(got))
+		scheme, got, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		sent := strings.EqualFold(scheme, "Bearer") // RFC 9110, 11.1
+		sum := sha256.Sum256([]byte(strings.TrimLeft(got, " ")))
 		switch {
 		case s.cfg.Token != "" && sent && subtle.ConstantTimeCompare(sum[:], want[:]) == 1:
 		case sent && s.cfg.Token != "":
