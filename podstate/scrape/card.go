@@ -8,65 +8,60 @@ import (
 	"github.com/warmpath/warmpath/podstate"
 )
 
-// cardKind is where an engine says which models it serves and how long their
-// context is.
-type cardKind uint8
-
-const (
-	noCard      cardKind = iota
-	openAICard           // /v1/models
-	tgiInfoCard          // /info
-)
-
 // cardAge is how old a card may be: adapters are loaded by hand.
 const cardAge = 30 * time.Second
 
-// card is what seldom changes about a pod.
+// card is what seldom changes about a pod: which models it serves, and how long
+// their context is.
 type card struct {
-	kind   cardKind
-	asked  time.Time // zero: never
-	epoch  int       // of the pod, when it was asked
-	length int       // 0: not known
-	models []string  // nil: not known
-	loads  []string  // adapters that can be loaded
+	path   string         // empty: the engine has none
+	told   podstate.Field // to the last stats
+	asked  time.Time      // zero: never
+	epoch  int            // of the pod, when it was asked
+	length int            // 0: not known
+	models []string       // nil: not known
+	loads  []string       // adapters that can be loaded
 }
 
 // add puts the card into s, after asking for it when it is due.
 func (c *card) add(ctx context.Context, t *target, s *podstate.Stats) {
-	if c.kind == noCard {
+	if c.path == "" {
 		return
 	}
 	if now := t.cfg.now(); c.asked.IsZero() || now.Sub(c.asked) >= cardAge || c.epoch != s.Epoch {
 		c.asked, c.epoch = now, s.Epoch
-		switch c.kind {
-		case openAICard:
-			c.openAI(ctx, t)
-		case tgiInfoCard:
-			c.tgi(ctx, t)
-		}
+		c.ask(ctx, t)
 	}
+	c.told = 0
 	if c.length > 0 && !s.Has(podstate.FieldMaxModelLen) {
 		s.MaxModelLen = c.length
-		s.Known |= podstate.FieldMaxModelLen
+		c.told |= podstate.FieldMaxModelLen
 	}
 	if c.models != nil {
 		s.Models, s.Loadable = c.models, c.loads
-		s.Known |= podstate.FieldModels
+		c.told |= podstate.FieldModels
 	}
+	s.Known |= c.told
 }
 
-func (c *card) openAI(ctx context.Context, t *target) {
+// ask reads the card. After an error what was known stays.
+func (c *card) ask(ctx context.Context, t *target) {
 	var answer struct {
-		Data []struct {
+		Data []struct { // OpenAI's /v1/models
 			ID     string  `json:"id"`
 			Parent *string `json:"parent"` // of an adapter, the model that it adapts
 			Length *int    `json:"max_model_len"`
 		} `json:"data"`
+		Model  string `json:"model_id"` // TGI's /info
+		Length int    `json:"max_total_tokens"`
 	}
-	if t.json(ctx, "/v1/models", &answer) != nil || len(answer.Data) == 0 {
+	if t.json(ctx, c.path, &answer) != nil || len(answer.Data) == 0 && answer.Model == "" {
 		return
 	}
-	models, loads, length := []string{}, []string{}, 0
+	models, loads, length := []string{}, []string{}, answer.Length
+	if answer.Model != "" {
+		models = append(models, answer.Model)
+	}
 	for _, m := range answer.Data {
 		switch {
 		case m.ID == "":
@@ -87,15 +82,4 @@ func (c *card) openAI(ctx context.Context, t *target) {
 		c.loads = loads
 	}
 	c.length = length
-}
-
-func (c *card) tgi(ctx context.Context, t *target) {
-	var answer struct {
-		Model  string `json:"model_id"`
-		Length int    `json:"max_total_tokens"`
-	}
-	if t.json(ctx, "/info", &answer) != nil || answer.Model == "" {
-		return
-	}
-	c.models, c.length = []string{answer.Model}, answer.Length
 }

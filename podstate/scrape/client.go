@@ -2,6 +2,8 @@ package scrape
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -17,13 +19,21 @@ import (
 )
 
 const (
-	// maxBody bounds a pod's answer, also after decompression: vLLM never forgets
-	// a combination of adapters, and a pod with thousands sends megabytes.
-	maxBody = 64 << 20
+	// maxMetrics bounds an exposition, also after decompression. The largest of
+	// ordinary servers, of eight data-parallel engines, has 0.4 MB; the rest is for
+	// vLLM, which never forgets a combination of adapters, 0.3 KB each.
+	maxMetrics = 8 << 20
+
+	// maxJSON bounds any other answer: four thousand adapters in /v1/models. It is
+	// smaller because what is decoded is larger than its text.
+	maxJSON = 2 << 20
 
 	// timeout of one request. A server that needs longer is busy: what we have
 	// sent to it is the better signal then.
 	timeout = 2 * time.Second
+
+	// scrapeTime bounds all requests of a scrape together.
+	scrapeTime = 5 * time.Second
 
 	// keepIdle is below the 5.0 s after which vLLM, SGLang and llama.cpp close an
 	// idle connection, so that it is us who close it.
@@ -44,11 +54,14 @@ type client struct {
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
 	now   func() time.Time
 
-	conn    net.Conn // nil: none
-	reader  *bufio.Reader
-	release func() bool // unties the connection from its context
-	used    time.Time   // when the last answer had been read
-	request []byte      // scratch
+	until time.Time // no request goes on after it; zero: no bound but timeout
+
+	conn    net.Conn         // nil: none
+	wire    io.LimitedReader // of conn: what may be read yet of an answer
+	reader  *bufio.Reader    // of wire
+	release func() bool      // unties the connection from its context
+	used    time.Time        // when the last answer had been read
+	request []byte           // scratch
 }
 
 func newClient(cfg *Config, host string) *client {
@@ -57,25 +70,31 @@ func newClient(cfg *Config, host string) *client {
 
 // answer is what a pod has sent with status 200. Its body is valid until free.
 type answer struct {
-	kind   string // media type, without parameters
-	path   string // that was asked, after redirects
-	body   []byte
-	buffer *[]byte
+	kind string // media type, without parameters
+	path string // that was asked, after redirects
+	body *bytes.Buffer
 }
 
 // free gives the body back.
 func (a *answer) free() {
-	if a.buffer != nil && cap(a.body) <= 1<<20 { // a rare giant must not stay in the pool
-		*a.buffer = a.body[:0]
-		buffers.Put(a.buffer)
+	if a.body.Cap() <= 1<<20 { // a rare giant must not stay in the pool
+		a.body.Reset()
+		buffers.Put(a.body)
 	}
-	a.buffer, a.body = nil, nil
+	a.body = nil
 }
 
-var (
-	buffers = sync.Pool{New: func() any { b := make([]byte, 0, 32<<10); return &b }}
-	unzips  = sync.Pool{New: func() any { return new(gzip.Reader) }}
-)
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// String describes the answer to people who did not expect it.
+func (a *answer) String() string {
+	text := bytes.TrimSpace(a.body.Bytes())
+	if len(text) == 0 {
+		return a.path + " sent nothing"
+	}
+	const shown = 60
+	return fmt.Sprintf("%s sent %d bytes of %s that begin with %q", a.path, a.body.Len(), cmp.Or(a.kind, "no media type"), text[:min(len(text), shown)])
+}
 
 // statusError is an answer with another status than 200.
 type statusError struct {
@@ -86,14 +105,14 @@ type statusError struct {
 
 func (e *statusError) Error() string { return fmt.Sprintf("%s answered status %d", e.path, e.status) }
 
-// errTooLarge is an answer above maxBody.
-var errTooLarge = fmt.Errorf("answer is larger than %d MB", maxBody>>20)
+// errTooLarge is an answer above its limit.
+var errTooLarge = errors.New("answer is too large")
 
-// get asks for a path, and follows redirects that stay at the pod. The caller
-// must free the answer unless there is an error.
-func (c *client) get(ctx context.Context, path string) (a answer, err error) {
+// get asks for a path, and follows redirects that stay at the pod. The body may
+// have limit bytes. The caller must free the answer unless there is an error.
+func (c *client) get(ctx context.Context, path string, limit int64) (a answer, err error) {
 	for range 4 {
-		a, err = c.once(ctx, path)
+		a, err = c.once(ctx, path, limit)
 		var status *statusError
 		if !errors.As(err, &status) || status.location == "" {
 			return a, err
@@ -117,12 +136,12 @@ func (c *client) get(ctx context.Context, path string) (a answer, err error) {
 
 // once asks without following redirects. A connection that the pod has closed
 // meanwhile costs one more try.
-func (c *client) once(ctx context.Context, path string) (answer, error) {
+func (c *client) once(ctx context.Context, path string, limit int64) (answer, error) {
 	if c.conn != nil && c.now().Sub(c.used) > keepIdle {
 		c.close()
 	}
-	if reused := c.conn != nil; reused {
-		a, begun, err := c.exchange(ctx, path)
+	if c.conn != nil {
+		a, begun, err := c.exchange(path, limit)
 		if err == nil || begun || ctx.Err() != nil || isTimeout(err) {
 			return a, err
 		}
@@ -130,13 +149,21 @@ func (c *client) once(ctx context.Context, path string) (answer, error) {
 	if err := c.connect(ctx); err != nil {
 		return answer{}, err
 	}
-	a, _, err := c.exchange(ctx, path)
+	a, _, err := c.exchange(path, limit)
 	return a, err
+}
+
+// patience is how long the next step may take.
+func (c *client) patience() time.Duration {
+	if c.until.IsZero() {
+		return timeout
+	}
+	return min(timeout, c.until.Sub(c.now()))
 }
 
 func (c *client) connect(ctx context.Context) error {
 	c.close()
-	dialCtx, cancel := context.WithTimeout(ctx, timeout)
+	dialCtx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
 	conn, err := c.dial(dialCtx, "tcp", c.host)
 	if err != nil {
@@ -154,11 +181,11 @@ func (c *client) connect(ctx context.Context) error {
 		}
 		conn = secure
 	}
-	c.conn = conn
+	c.conn, c.wire.R = conn, conn
 	if c.reader == nil {
-		c.reader = bufio.NewReader(conn)
+		c.reader = bufio.NewReader(&c.wire)
 	}
-	c.reader.Reset(conn)
+	c.reader.Reset(&c.wire)
 	c.release = context.AfterFunc(ctx, func() { conn.Close() })
 	return nil
 }
@@ -173,7 +200,7 @@ func (c *client) close() {
 
 // exchange sends a request and reads its answer. begun says that the answer had
 // begun. After an error the connection is closed, except after a statusError.
-func (c *client) exchange(ctx context.Context, path string) (a answer, begun bool, err error) {
+func (c *client) exchange(path string, limit int64) (a answer, begun bool, err error) {
 	keep := false
 	defer func() {
 		if !keep {
@@ -188,7 +215,8 @@ func (c *client) exchange(ctx context.Context, path string) (a answer, begun boo
 	}
 	r = append(r, "\r\n"...)
 	c.request = r
-	if err := c.conn.SetDeadline(c.now().Add(timeout)); err != nil {
+	c.wire.N = 2 * limit // headers and the frames of chunks included, which net/http does not bound
+	if err := c.conn.SetDeadline(c.now().Add(c.patience())); err != nil {
 		return a, false, err
 	}
 	if _, err := c.conn.Write(r); err != nil {
@@ -199,7 +227,7 @@ func (c *client) exchange(ctx context.Context, path string) (a answer, begun boo
 	}
 	resp, err := http.ReadResponse(c.reader, nil)
 	if err != nil {
-		return a, true, fmt.Errorf("%s: %w", path, err)
+		return a, true, c.failed(path, limit, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -212,57 +240,47 @@ func (c *client) exchange(ctx context.Context, path string) (a answer, begun boo
 		}
 		return a, true, e
 	}
-	if a.buffer, a.body, err = readBody(resp); err != nil {
-		a.free()
-		return answer{}, true, fmt.Errorf("%s: %w", path, err)
-	}
-	a.kind, _, _ = strings.Cut(resp.Header.Get("Content-Type"), ";")
 	a.path = path
+	a.kind, _, _ = strings.Cut(resp.Header.Get("Content-Type"), ";")
+	a.body = buffers.Get().(*bytes.Buffer)
+	if err := readBody(a.body, resp, limit); err != nil {
+		a.free()
+		return a, true, c.failed(path, limit, err)
+	}
 	keep = !resp.Close
 	c.used = c.now()
 	return a, true, nil
 }
 
+// failed says why an answer could not be read.
+func (c *client) failed(path string, limit int64, err error) error {
+	if errors.Is(err, errTooLarge) || c.wire.N <= 0 {
+		return fmt.Errorf("%s: %w: more than %d MB; restart the server if it is a vLLM, which keeps a series for each combination of adapters, "+
+			"or let scrape.path say where the metrics are", path, errTooLarge, limit>>20)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
 // readBody reads a body to its end.
-func readBody(resp *http.Response) (buffer *[]byte, body []byte, err error) {
-	buffer = buffers.Get().(*[]byte)
+func readBody(into *bytes.Buffer, resp *http.Response, limit int64) error {
 	in := io.Reader(resp.Body)
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		// We do not ask for it, because it costs the server more than it saves us.
-		unzip := unzips.Get().(*gzip.Reader)
-		defer unzips.Put(unzip)
-		if err := unzip.Reset(in); err != nil {
-			return buffer, (*buffer)[:0], fmt.Errorf("gzip: %w", err)
+		unzip, err := gzip.NewReader(in)
+		if err != nil {
+			return fmt.Errorf("gzip: %w", err)
 		}
 		in = unzip
 	}
-	body, err = readAll(in, (*buffer)[:0], resp.ContentLength)
-	return buffer, body, err
-}
-
-// readAll reads to the end into buf, which may move.
-func readAll(r io.Reader, buf []byte, announced int64) ([]byte, error) {
-	if announced > maxBody {
-		return buf, errTooLarge
+	if resp.ContentLength > limit {
+		return errTooLarge
 	}
-	if int64(cap(buf)) <= announced {
-		buf = make([]byte, 0, announced+1)
+	into.Grow(int(max(resp.ContentLength, 0)) + bytes.MinRead)
+	n, err := into.ReadFrom(io.LimitReader(in, limit+1))
+	if n > limit {
+		return errTooLarge
 	}
-	for {
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		switch {
-		case err == io.EOF:
-			return buf, nil
-		case err != nil:
-			return buf, err
-		case len(buf) > maxBody:
-			return buf, errTooLarge
-		}
-	}
+	return err
 }
 
 func isTimeout(err error) bool {

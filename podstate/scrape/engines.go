@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -62,27 +63,27 @@ const (
 	HeadersFirstToken         // the first token is there
 )
 
-// instant is an endpoint that tells the load of this moment, unlike gauges,
-// which are one engine step old and blind inside a long prefill.
-type instant uint8
-
-const (
-	noInstant   instant = iota
-	vllmLoad            // /load
-	sglangLoads         // /v1/loads
-	llamaSlots          // /slots
-)
+// String says it in a few words.
+func (h Headers) String() string {
+	return [...]string{
+		HeadersUnknown:    "nothing that is known",
+		HeadersAccepted:   "accepted",
+		HeadersSlot:       "slot assigned",
+		HeadersFirstToken: "first token",
+	}[h]
+}
 
 // engine is one kind of model server.
 type engine struct {
 	name    string
 	prefix  string        // of a series that only this engine has, among those after it in the list
+	label   string        // the same of a label, among the series at path
 	path    string        // of its metrics
 	named   bool          // path + "/?name[]=…" sends the named series only
 	floor   time.Duration // scraping the metrics faster harms the server, or gains nothing
 	headers Headers       // unknown where nobody has measured it
-	load    instant
-	card    cardKind
+	load    *instant
+	card    string // path of what says which models it serves, and how long their context is
 	rows    []row
 }
 
@@ -94,13 +95,13 @@ var sumLabels = []string{
 	"engine", "dp_rank", "is_streaming", "model_name", "model", "WorkerId", "ReplicaId", "worker_id", "cache_source",
 }
 
-// engines is the catalogue. An exposition belongs to the first one whose prefix
-// it has.
+// engines is the catalogue. An exposition belongs to the first one of which it has
+// a sign.
 var engines = []*engine{
 	{name: "dynamo", prefix: "dynamo_component_", path: "/metrics",
-		rows: join(vllmRows, sglangRows, trtllmRows, trtllmColonRows, dynamoRows)},
+		rows: slices.Concat(vllmRows, sglangRows, trtllmRows, trtllmColonRows, dynamoRows)},
 	{name: "ray", prefix: "ray_vllm", path: "/metrics",
-		rows: join(renamed(vllmRows, "vllm:", "ray_vllm_"), renamed(vllmRows, "vllm:", "ray_vllm:"))},
+		rows: slices.Concat(renamed(vllmRows, "vllm:", "ray_vllm_"), renamed(vllmRows, "vllm:", "ray_vllm:"))},
 	{name: "triton-trtllm", prefix: "nv_trt_llm_", path: "/metrics", rows: tritonRows},
 	// With the vLLM backend the prefix vllm: appears, but no gauge of vLLM.
 	{name: "triton", prefix: "nv_inference_", path: "/metrics", rows: []row{
@@ -109,13 +110,14 @@ var engines = []*engine{
 		{is: genTokens, name: "vllm:generation_tokens_total"},
 	}},
 	{name: "vllm", prefix: "vllm:", path: "/metrics", named: true,
-		headers: HeadersAccepted, load: vllmLoad, card: openAICard, rows: vllmRows},
+		headers: HeadersAccepted, load: vllmLoad, card: "/v1/models", rows: vllmRows},
 	// Its gauges move at prefill batches and every 40 decode steps, and a scrape
 	// blocks the HTTP loop: /v1/loads is for haste.
 	{name: "sglang", prefix: "sglang:", path: "/metrics", floor: time.Second,
-		headers: HeadersFirstToken, load: sglangLoads, card: openAICard, rows: sglangRows},
-	{name: "trtllm", prefix: "trtllm", path: "/prometheus/metrics", card: openAICard, rows: join(trtllmRows, trtllmColonRows)},
-	{name: "tgi", prefix: "tgi_", path: "/metrics", card: tgiInfoCard, rows: []row{
+		headers: HeadersFirstToken, load: sglangLoads, card: "/v1/models", rows: sglangRows},
+	// Its first versions have no prefix, and none of the series that we read.
+	{name: "trtllm", prefix: "trtllm", label: "engine_type", path: "/prometheus/metrics", card: "/v1/models", rows: slices.Concat(trtllmRows, trtllmColonRows)},
+	{name: "tgi", prefix: "tgi_", path: "/metrics", card: "/info", rows: []row{
 		{is: running, name: "tgi_batch_current_size"},
 		{is: waiting, name: "tgi_queue_size"},
 		{is: kvUsedTokens, name: "tgi_batch_current_max_tokens"},
@@ -136,7 +138,7 @@ var engines = []*engine{
 			{is: prefixQueries, name: "llamacpp:prompt_tokens_cached_total", plus: true},
 			{is: genTokens, name: "llamacpp:tokens_predicted_total"},
 		}},
-	{name: "lmdeploy", prefix: "lmdeploy:", path: "/metrics", card: openAICard, rows: []row{
+	{name: "lmdeploy", prefix: "lmdeploy:", path: "/metrics", card: "/v1/models", rows: []row{
 		{is: running, name: "lmdeploy:num_requests_running"},
 		{is: waiting, name: "lmdeploy:num_requests_waiting"},
 		{is: waiting, name: "lmdeploy:num_api_requests_waiting", plus: true}, // its front end's queue
@@ -147,7 +149,7 @@ var engines = []*engine{
 		{is: genTokens, name: "lmdeploy:generation_tokens_total"},
 	}},
 	// Newer ones are vLLM or SGLang inside, and are detected as such.
-	{name: "nim", prefix: "num_request", path: "/v1/metrics", card: openAICard, rows: []row{
+	{name: "nim", prefix: "num_requests_running", path: "/v1/metrics", card: "/v1/models", rows: []row{
 		{is: running, name: "num_requests_running"},
 		{is: waiting, name: "num_requests_waiting"},
 		{is: maxRunning, name: "num_request_max"},
@@ -241,13 +243,6 @@ var tritonRows = []row{
 var dynamoRows = []row{
 	{is: kvUsage, name: "dynamo_component_gpu_cache_usage_percent"}, // 0 to 1 in spite of its name
 	{is: kvBlocks, name: "dynamo_component_total_blocks"},
-}
-
-func join(lists ...[]row) (all []row) {
-	for _, rows := range lists {
-		all = append(all, rows...)
-	}
-	return all
 }
 
 // renamed returns the rows with another prefix for their series.

@@ -87,7 +87,7 @@ func TestEngines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e := detect(text)
+			e := detect(text, "/metrics")
 			if e == nil {
 				t.Fatal("no engine detected")
 			}

@@ -1,49 +1,26 @@
 package scrape
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/url"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/warmpath/warmpath/podstate"
 )
 
-// Report is what warmpath reads from one pod, and what it misses.
-type Report struct {
-	URL     string
-	Engine  string
-	Headers Headers // what its response headers mean
-
-	Path   string        // that is asked again and again; without the names in it
-	Named  bool          // the pod sends the wanted series only
-	Full   int           // bytes of the whole exposition
-	Series int           // families in it
-	Bytes  int           // of one scrape as it will be repeated, load endpoint included
-	Took   time.Duration // of the same
-	Bad    int           // wanted lines that could not be read
-
-	Stats  *podstate.Stats
-	Fields []ReportField
-	Notes  []string // advice
-}
-
-// ReportField is one field of the stats.
-type ReportField struct {
-	Name    string
-	Value   string        // empty: the pod does not report it
-	Source  string        // series or path
-	Age     time.Duration // of the value when it was read; 0 where the pod does not tell
-	Missing string        // what it costs that there is no value; empty: little
-}
-
-// Inspect reads a pod as a Scraper would, and more of it. The URL is
-// http://host:port, https://…, or host:port; a path in it is that of the metrics.
-func Inspect(ctx context.Context, rawURL string, cfg Config) (*Report, error) {
+// Inspect reads a pod as a Scraper would, and reports to people what is read and
+// what is missing. The URL is http://host:port, https://…, or host:port; a path
+// in it is that of the metrics.
+func Inspect(ctx context.Context, rawURL string, cfg Config) (io.WriterTo, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
@@ -89,7 +66,7 @@ func parseURL(raw string) (*url.URL, error) {
 }
 
 // Inspect reads a pod of the scraper's table afresh.
-func (s *Scraper) Inspect(ctx context.Context, addr netip.AddrPort) (*Report, error) {
+func (s *Scraper) Inspect(ctx context.Context, addr netip.AddrPort) (io.WriterTo, error) {
 	scheme := "http://"
 	if s.cfg.TLS != nil {
 		scheme = "https://"
@@ -99,154 +76,129 @@ func (s *Scraper) Inspect(ctx context.Context, addr netip.AddrPort) (*Report, er
 	return t.report(ctx, scheme+addr.String())
 }
 
+const switchedOff = "metrics may be switched off (SGLang needs --enable-metrics, llama.cpp --metrics, " +
+	"trtllm-serve return_perf_metrics) or be at another port or path"
+
 // report scrapes twice: the first contact, and a scrape as it will be repeated.
-func (t *target) report(ctx context.Context, name string) (*Report, error) {
-	r := &Report{URL: name}
+func (t *target) report(ctx context.Context, name string) (io.WriterTo, error) {
 	first, err := t.scrape(ctx, t.cfg.now())
 	var status *statusError
-	switch {
-	case errors.As(err, &status) && status.status == 401 || errors.As(err, &status) && status.status == 403:
+	switch refused := errors.As(err, &status); {
+	case refused && (status.status == 401 || status.status == 403):
 		return nil, fmt.Errorf("%s: %w; it wants a token", name, err)
-	case errors.As(err, &status) || errors.Is(err, errNothing):
+	case refused || errors.Is(err, errNothing):
 		return nil, fmt.Errorf("%s: %w; %s", name, err, switchedOff)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
-	case t.prog == nil || first == nil:
-		return nil, fmt.Errorf("%s: %w; %s", name, errNothing, switchedOff)
 	}
-	r.whole(ctx, t)
+	var came, all string // when all series are asked for
+	if a, err := t.metrics.get(ctx, t.path, maxMetrics); err != nil {
+		came = err.Error()
+	} else {
+		came, all = a.String(), fmt.Sprintf(" (all: %.1f KB)", float64(a.body.Len())/1000)
+		a.free()
+	}
 	start := t.cfg.now()
 	t.full.At = time.Time{} // read the metrics, too
 	s, err := t.scrape(ctx, start)
 	if err != nil {
 		return nil, fmt.Errorf("%s, asked again: %w", name, err)
 	}
+	took := t.cfg.now().Sub(start)
 	if s == nil {
 		s = first
 	}
-	r.Took = t.cfg.now().Sub(start)
-	r.Stats, r.Engine, r.Headers, r.Bytes, r.Bad = s, t.prog.engine.name, t.prog.engine.headers, t.bytes, t.bad
-	r.Path, r.Named = t.path, t.named != ""
-	if r.Named {
-		r.Path, _, _ = strings.Cut(t.named, "?")
+	out := new(bytes.Buffer)
+	path, how := t.path, "all series"
+	if t.named != "" {
+		path, _, _ = strings.Cut(t.named, "?")
+		how = "the wanted series only"
 	}
-	r.fields(t)
-	r.notes(t)
-	return r, nil
+	fmt.Fprintf(out, "%s is %s\n\nasked   %s for %s: %.1f KB in %v%s\n\n",
+		name, s.Engine, path, how, float64(t.bytes)/1000, took.Round(100*time.Microsecond), all)
+	t.table(out, s)
+	t.notes(out, s, came)
+	return out, nil
 }
 
-const switchedOff = "metrics may be switched off (SGLang needs --enable-metrics, llama.cpp --metrics, " +
-	"trtllm-serve return_perf_metrics) or be at another port or path"
-
-// whole reads all that the pod has to say.
-func (r *Report) whole(ctx context.Context, t *target) {
-	a, err := t.metrics.get(ctx, t.path)
-	if err != nil {
-		return
-	}
-	defer a.free()
-	r.Full = len(a.body)
-	list, _ := families(a.body)
-	r.Series = len(list)
-}
-
-// field describes a field of Stats to people.
+// field describes a field of the stats to people.
 type field struct {
 	name    string
 	is      podstate.Field
 	from    []quantity
-	value   func(s *podstate.Stats) string
-	missing string
+	value   func(s *podstate.Stats) any
+	unit    string
+	missing string // what it costs not to know it; empty: little
 }
 
-var reportFields = []field{
-	{"running", podstate.FieldRunning, []quantity{running},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%g requests", s.Running) },
+var fields = []field{
+	{"running", podstate.FieldRunning, []quantity{running}, func(s *podstate.Stats) any { return s.Running }, "requests",
 		"only what this gateway has sent is known, not what others send"},
-	{"waiting", podstate.FieldWaiting, []quantity{waiting},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%g requests", s.Waiting) },
+	{"waiting", podstate.FieldWaiting, []quantity{waiting}, func(s *podstate.Stats) any { return s.Waiting }, "requests",
 		"the pod's queue counts as the median of the pool's"},
-	{"deferred", podstate.FieldDeferred, []quantity{deferred},
-		func(s *podstate.Stats) string {
-			return fmt.Sprintf("%g requests that wait for an adapter slot", s.Deferred)
-		}, ""},
-	{"load", podstate.FieldLoad, nil,
-		func(s *podstate.Stats) string { return fmt.Sprintf("%g requests at this instant", s.Load) },
+	{"deferred", podstate.FieldDeferred, []quantity{deferred}, func(s *podstate.Stats) any { return s.Deferred }, "requests that wait for an adapter slot", ""},
+	{"load", podstate.FieldLoad, nil, func(s *podstate.Stats) any { return s.Load }, "requests at this instant",
 		"the load is as old as an engine step, which a long prompt makes seconds"},
-	{"prefill", podstate.FieldPrefillTokens, nil,
-		func(s *podstate.Stats) string { return fmt.Sprintf("%g tokens to be processed", s.PrefillTokens) }, ""},
+	{"prefill", podstate.FieldPrefillTokens, nil, func(s *podstate.Stats) any { return s.PrefillTokens }, "tokens to be processed", ""},
 	{"kvUsage", podstate.FieldKVUsage, []quantity{kvUsage, kvPercent, kvUsedBlocks, kvUsedTokens},
-		func(s *podstate.Stats) string {
+		func(s *podstate.Stats) any {
 			return fmt.Sprintf("%.1f %%, fullest rank %.1f %%", 100*s.KVUsage, 100*s.KVPeak)
-		},
+		}, "",
 		"a pod that is about to preempt looks like any other"},
-	{"kvTokens", podstate.FieldKVTokens, []quantity{kvTokens, kvBlocks},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%d tokens", s.KVTokens) },
+	{"kvTokens", podstate.FieldKVTokens, []quantity{kvTokens, kvBlocks}, func(s *podstate.Stats) any { return s.KVTokens }, "tokens",
 		"how much the pod's prefix cache holds is guessed"},
-	{"blockTokens", podstate.FieldBlockTokens, []quantity{blockTokens},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%d tokens", s.BlockTokens) }, ""},
-	{"maxRunning", podstate.FieldMaxRunning, []quantity{maxRunning},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%d requests", s.MaxRunning) }, ""},
-	{"maxModelLen", podstate.FieldMaxModelLen, []quantity{maxModelLen},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%d tokens", s.MaxModelLen) },
+	{"blockTokens", podstate.FieldBlockTokens, []quantity{blockTokens}, func(s *podstate.Stats) any { return s.BlockTokens }, "tokens", ""},
+	{"maxRunning", podstate.FieldMaxRunning, []quantity{maxRunning}, func(s *podstate.Stats) any { return s.MaxRunning }, "requests", ""},
+	{"maxModelLen", podstate.FieldMaxModelLen, []quantity{maxModelLen}, func(s *podstate.Stats) any { return s.MaxModelLen }, "tokens",
 		"prompts that cannot fit are sent there and refused"},
 	{"prefixHits", podstate.FieldPrefixHits, []quantity{prefixHits, prefixQueries},
-		func(s *podstate.Stats) string {
-			return fmt.Sprintf("%g of %g tokens", s.PrefixHits, s.PrefixQueries)
-		}, ""},
-	{"promptTokens", podstate.FieldPromptTokens, []quantity{promptTokens},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%g", s.PromptTokens) },
+		func(s *podstate.Stats) any { return fmt.Sprintf("%v of %v", s.PrefixHits, s.PrefixQueries) }, "tokens", ""},
+	{"promptTokens", podstate.FieldPromptTokens, []quantity{promptTokens}, func(s *podstate.Stats) any { return s.PromptTokens }, "",
 		"a restart, which empties the caches, is noticed by failing requests only"},
-	{"generationTokens", podstate.FieldGenerationTokens, []quantity{genTokens},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%g", s.GenerationTokens) }, ""},
-	{"preemptions", podstate.FieldPreemptions, []quantity{preemptions},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%g", s.Preemptions) }, ""},
-	{"asleep", podstate.FieldAsleep, []quantity{awake},
-		func(s *podstate.Stats) string { return fmt.Sprint(s.Asleep) },
+	{"generationTokens", podstate.FieldGenerationTokens, []quantity{genTokens}, func(s *podstate.Stats) any { return s.GenerationTokens }, "", ""},
+	{"preemptions", podstate.FieldPreemptions, []quantity{preemptions}, func(s *podstate.Stats) any { return s.Preemptions }, "", ""},
+	{"asleep", podstate.FieldAsleep, []quantity{awake}, func(s *podstate.Stats) any { return s.Asleep }, "",
 		"if the engine is put to sleep, requests hang until their timeout"},
-	{"models", podstate.FieldModels, nil,
-		func(s *podstate.Stats) string { return list(s.Models) }, ""},
-	{"loadable", podstate.FieldModels, nil,
-		func(s *podstate.Stats) string { return list(s.Loadable) },
+	{"models", podstate.FieldModels, nil, func(s *podstate.Stats) any { return list(s.Models) }, "", ""},
+	{"loadable", podstate.FieldModels, nil, func(s *podstate.Stats) any { return list(s.Loadable) }, "",
 		"adapters must be named in the config"},
-	{"adapters", podstate.FieldAdapters, []quantity{adapters},
-		func(s *podstate.Stats) string { return list(s.Adapters) },
+	{"adapters", podstate.FieldAdapters, []quantity{adapters}, func(s *podstate.Stats) any { return list(s.Adapters) }, "",
 		"which adapters hold slots is guessed from what was sent"},
-	{"maxAdapters", podstate.FieldMaxAdapters, []quantity{maxAdapters},
-		func(s *podstate.Stats) string { return fmt.Sprintf("%d slots", s.MaxAdapters) }, ""},
+	{"maxAdapters", podstate.FieldMaxAdapters, []quantity{maxAdapters}, func(s *podstate.Stats) any { return s.MaxAdapters }, "slots", ""},
 }
 
-func list(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
-}
+func list(names []string) string { return cmp.Or(strings.Join(names, ", "), "none") }
 
-func (r *Report) fields(t *target) {
-	now := t.cfg.now()
-	for _, f := range reportFields {
-		out := ReportField{Name: f.name}
-		if r.Stats.Has(f.is) {
-			out.Value = f.value(r.Stats)
-			out.Source = t.source(f)
-			if f.is == podstate.FieldAdapters {
-				out.Age = t.reader.lora.age(now)
-			}
-		} else {
-			out.Missing = f.missing
+// table writes what is known, and what it costs that the rest is not.
+func (t *target) table(out io.Writer, s *podstate.Stats) {
+	tab := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tab, "FIELD\tVALUE\tSOURCE")
+	var missing []field
+	for _, f := range fields {
+		if !s.Has(f.is) {
+			missing = append(missing, f)
+			continue
 		}
-		r.Fields = append(r.Fields, out)
+		value := strings.TrimSpace(fmt.Sprint(f.value(s), " ", f.unit))
+		fmt.Fprintf(tab, "%s\t%s\t%s\n", f.name, value, t.source(f))
 	}
+	if len(missing) > 0 {
+		fmt.Fprintln(tab, "\nNOT REPORTED\tWHAT THAT COSTS")
+	}
+	for _, f := range missing {
+		fmt.Fprintf(tab, "%s\t%s\n", f.name, cmp.Or(f.missing, "little"))
+	}
+	_ = tab.Flush()
 }
 
 // source says where a field's value has come from.
 func (t *target) source(f field) string {
-	if path := t.loader.source(f.is); path != "" {
+	switch {
+	case t.loader.told&f.is != 0:
+		path, _, _ := strings.Cut(t.loader.from.path, "?")
 		return path
-	}
-	if f.is == podstate.FieldModels || f.is == podstate.FieldMaxModelLen && t.reader.whole(maxModelLen).parts == 0 {
-		return t.card.kind.path()
+	case t.card.told&f.is != 0:
+		return t.card.path
 	}
 	var names []string
 	for _, q := range f.from {
@@ -254,31 +206,65 @@ func (t *target) source(f field) string {
 			break
 		}
 	}
-	return strings.Join(names, " + ")
+	text := strings.Join(names, " + ")
+	if f.is == podstate.FieldAdapters {
+		text += fmt.Sprintf(" (%v old)", t.reader.lora.age(t.cfg.now()).Round(100*time.Millisecond))
+	}
+	return text
 }
 
-func (r *Report) notes(t *target) {
-	note := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
-	s := r.Stats
+// sources lists the series that a quantity was read from.
+func (r *reader) sources(q quantity) (names []string) {
+	for _, i := range r.prog.byIs[q] {
+		row := &r.prog.rows[i]
+		if len(r.acc[i]) == 0 || len(names) > 0 && !row.plus {
+			continue
+		}
+		name := row.name
+		if row.where != "" {
+			name += "{" + row.where + "}"
+		}
+		if row.label != "" {
+			name += " " + row.label
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// age is how long ago the newest combination of adapters was written.
+func (l *lora) age(now time.Time) time.Duration {
+	newest := 0.0
+	for _, s := range l.now {
+		newest = max(newest, l.time(s.value, float64(now.Unix())))
+	}
+	return max(0, now.Sub(time.UnixMilli(int64(1000*newest))))
+}
+
+// notes writes advice. came is what the pod has sent when asked for all.
+func (t *target) notes(out io.Writer, s *podstate.Stats, came string) {
+	before := "\n"
+	note := func(format string, args ...any) {
+		fmt.Fprintf(out, before+"note: "+format+"\n", args...)
+		before = ""
+	}
 	if s.Known == 0 {
-		note("no known series yet: a server of several processes is silent until its first request")
+		note("no known series: %s; a server of several processes is silent until its first request", came)
 	}
 	if s.Asleep {
 		note("the engine is asleep: its /health says 200, and requests hang")
 	}
-	if t.prog.engine.load == vllmLoad && !s.Has(podstate.FieldLoad) {
-		note("load: /load has not been above 0; it counts only with --enable-server-load-tracking")
+	engine := t.prog.engine
+	if engine.load != nil && engine.load.silent != "" && !s.Has(podstate.FieldLoad) {
+		note("load: %s", engine.load.silent)
 	}
-	if t.prog.engine.load == llamaSlots && !s.Has(podstate.FieldLoad) {
-		note("load: /slots is switched off (--slots)")
-	}
-	if t.prog.engine.named && !r.Named {
+	if engine.named && t.named == "" {
 		note("the pod sends all of its series, or none, when asked for some (several API servers, or an old version): each scrape costs it about ten times as much")
 	}
-	if r.Bad > 0 {
-		note("%d lines of wanted series cannot be read", r.Bad)
+	if t.bad > 0 {
+		note("%d lines of wanted series cannot be read", t.bad)
 	}
-	if r.Headers != HeadersFirstToken {
-		note("response headers mean %v, so that the time to the first token is seen in the body only", r.Headers)
+	if engine.headers != HeadersFirstToken {
+		note("response headers mean %v, so that the time to the first token is seen in the body only", engine.headers)
 	}
 }

@@ -10,38 +10,55 @@ import (
 	"github.com/warmpath/warmpath/podstate"
 )
 
+// instant is an endpoint that tells the load of this moment, unlike gauges,
+// which are one engine step old and blind inside a long prefill.
+type instant struct {
+	path     string
+	read     func(l *loader, ctx context.Context, t *target, s *podstate.Stats) error
+	complete bool   // it tells as much about the load as the metrics do
+	silent   string // for people: why it may tell nothing
+}
+
+var (
+	vllmLoad = &instant{path: "/load", read: (*loader).vllm,
+		silent: "/load has not been above 0; it counts only with --enable-server-load-tracking"}
+	sglangLoads = &instant{path: "/v1/loads?include=core", read: (*loader).sglang, complete: true}
+	llamaSlots  = &instant{path: "/slots", read: (*loader).llama,
+		silent: "/slots is switched off (--slots)"}
+)
+
 // loader asks an engine's endpoint of instant load.
 type loader struct {
-	kind    instant
-	trusted bool    // vLLM: it has been above zero
-	lies    int     // vLLM: times in a row that it said zero while requests were running
-	stamp   float64 // SGLang: its last timestamp
-	repeats bool    // SGLang: the last answer was that of an earlier moment
+	from    *instant       // nil: there is none
+	told    podstate.Field // by its last answer
+	trusted bool           // vLLM: it has been above zero
+	lies    int            // vLLM: times in a row that it said zero while requests were running
+	stamp   float64        // SGLang: its last timestamp
+	repeats bool           // SGLang: the last answer was that of an earlier moment
 }
 
 // maxLies is after how many zeros beside a running batch an endpoint counts as
 // switched off.
 const maxLies = 3
 
-// complete reports whether the endpoint tells as much about the load as the
-// metrics do.
-func (l *loader) complete() bool { return l.kind == sglangLoads }
+// complete reports whether metrics are not needed to know the load.
+func (l *loader) complete() bool { return l.from != nil && l.from.complete }
 
 // ask adds the instant load to s. An endpoint that the server does not have is
 // not asked again.
-func (l *loader) ask(ctx context.Context, t *target, s *podstate.Stats) (err error) {
-	l.repeats = false
-	switch l.kind {
-	case vllmLoad:
-		err = l.vllm(ctx, t, s)
-	case sglangLoads:
-		err = l.sglang(ctx, t, s)
-	case llamaSlots:
-		err = l.llama(ctx, t, s)
+func (l *loader) ask(ctx context.Context, t *target, s *podstate.Stats) error {
+	l.repeats, l.told = false, 0
+	if l.from == nil {
+		return nil
 	}
+	others := s.Known
+	s.Known = 0
+	err := l.from.read(l, ctx, t, s)
+	l.told = s.Known
+	s.Known |= others
 	var status *statusError
 	if errors.As(err, &status) && status.status < 500 {
-		l.kind = noInstant
+		l.from = nil
 	}
 	return err
 }
@@ -53,7 +70,7 @@ func (l *loader) vllm(ctx context.Context, t *target, s *podstate.Stats) error {
 		Load *float64 `json:"server_load"`
 	}
 	now := t.cfg.now()
-	if err := t.json(ctx, "/load", &answer); err != nil {
+	if err := t.json(ctx, l.from.path, &answer); err != nil {
 		return err
 	}
 	if answer.Load == nil || *answer.Load < 0 {
@@ -64,7 +81,7 @@ func (l *loader) vllm(ctx context.Context, t *target, s *podstate.Stats) error {
 		l.trusted, l.lies = true, 0
 	case s.Running > 0:
 		if l.lies++; l.lies >= maxLies {
-			l.trusted, l.kind = false, noInstant
+			l.trusted, l.from = false, nil
 		}
 	}
 	if l.trusted {
@@ -93,7 +110,7 @@ func (l *loader) sglang(ctx context.Context, t *target, s *podstate.Stats) error
 		Loads []sglangRank `json:"loads"`
 	}
 	now := t.cfg.now()
-	if err := t.json(ctx, "/v1/loads?include=core", &answer); err != nil {
+	if err := t.json(ctx, l.from.path, &answer); err != nil {
 		return err
 	}
 	if len(answer.Loads) == 0 {
@@ -169,7 +186,7 @@ func (s *llamaSlot) prefilling() float64 {
 func (l *loader) llama(ctx context.Context, t *target, s *podstate.Stats) error {
 	var slots []llamaSlot
 	now := t.cfg.now()
-	if err := t.json(ctx, "/slots", &slots); err != nil {
+	if err := t.json(ctx, l.from.path, &slots); err != nil {
 		return err
 	}
 	if len(slots) == 0 {

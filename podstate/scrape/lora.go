@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"bytes"
+	"cmp"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -19,6 +20,7 @@ import (
 // waiting adapters is not read: vLLM writes the running ones there too.
 type lora struct {
 	now, last []loraSeries
+	sorted    bool     // last is in the order of keys
 	names     []byte   // what loraSeries.from and to point into
 	seen      [][]byte // scratch of current
 	adapters  []string // the result of the last reading
@@ -31,7 +33,7 @@ type loraSeries struct {
 }
 
 func (l *lora) begin() {
-	l.now, l.last = l.last[:0], l.now
+	l.now, l.last, l.sorted = l.last[:0], l.now, false
 	l.names = l.names[:0]
 }
 
@@ -69,11 +71,9 @@ func (l *lora) current(now time.Time) []string {
 	if !changed {
 		return l.adapters // nothing has run since the last reading
 	}
-	same := len(l.seen) == len(l.adapters)
-	for i := 0; same && i < len(l.seen); i++ {
-		same = l.adapters[i] == string(l.seen[i])
-	}
-	if !same {
+	slices.SortFunc(l.seen, bytes.Compare)
+	l.seen = slices.CompactFunc(l.seen, bytes.Equal)
+	if !slices.EqualFunc(l.adapters, l.seen, func(a string, b []byte) bool { return a == string(b) }) {
 		l.adapters = make([]string, len(l.seen))
 		for i, name := range l.seen {
 			l.adapters[i] = string(name)
@@ -95,21 +95,25 @@ func (l *lora) lastValue(i int, key uint64) float64 {
 	if i < len(l.last) && l.last[i].key == key { // the order of the text is stable
 		return l.last[i].value
 	}
-	for _, s := range l.last {
-		if s.key == key {
-			return s.value
-		}
+	if !l.sorted {
+		slices.SortFunc(l.last, func(a, b loraSeries) int { return cmp.Compare(a.key, b.key) })
+		l.sorted = true
+	}
+	if at, ok := slices.BinarySearchFunc(l.last, key, func(s loraSeries, key uint64) int { return cmp.Compare(s.key, key) }); ok {
+		return l.last[at].value
 	}
 	return math.NaN()
 }
 
+// maxNames bounds how many names of adapters are looked at; slots are few.
+const maxNames = 1024
+
 // collect adds names that are separated by commas to seen.
 func (l *lora) collect(names []byte) {
-	for len(names) > 0 {
+	for len(names) > 0 && len(l.seen) < maxNames {
 		name, rest, _ := bytes.Cut(names, []byte{','})
 		names = rest
-		name = bytes.TrimSpace(name)
-		if len(name) > 0 && !slices.ContainsFunc(l.seen, func(s []byte) bool { return bytes.Equal(s, name) }) {
+		if name = bytes.TrimSpace(name); len(name) > 0 {
 			l.seen = append(l.seen, name)
 		}
 	}

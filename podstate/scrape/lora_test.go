@@ -37,6 +37,10 @@ func TestLoRA(t *testing.T) {
 			{{"a", 2*t0 + 4}, {"b", t0 + 8}, {"c", t0 + 9}},
 		}, []string{"a", "b"}},
 		{"with sums, a new series is present", [][]series{{{"a", 2 * t0}}, {{"a", 2 * t0}, {"b", t0}}}, []string{"b"}},
+		{"with sums, the order of the text may change", [][]series{
+			{{"a", 2 * t0}, {"b", t0}, {"c", t0 + 1}},
+			{{"c", t0 + 1}, {"b", t0 + 8}, {"a", 2 * t0}},
+		}, []string{"b"}},
 		{"with sums, nothing changed: as before", [][]series{
 			{{"a", 2 * t0}, {"b", t0}}, {{"a", 2*t0 + 1}, {"b", t0}}, {{"a", 2*t0 + 1}, {"b", t0}},
 		}, []string{"a"}},

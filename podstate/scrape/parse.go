@@ -46,23 +46,32 @@ func (n *names) cut(line []byte) (index int, rest []byte) {
 	if n.second >= 0 && (len(line) < n.second+8 || !n.heads[n.head(line)]) {
 		return -1, nil
 	}
-	end := 0
-	for end < len(line) && nameByte[line[end]] {
-		end++
-	}
-	if end >= len(n.byLen) {
+	name, rest := cutName(line)
+	if len(name) >= len(n.byLen) {
 		return -1, nil
 	}
-	for _, i := range n.byLen[end] {
-		if n.list[i] == string(line[:end]) {
-			return i, line[end:]
+	for _, i := range n.byLen[len(name)] {
+		if n.list[i] == string(name) {
+			return i, rest
 		}
 	}
 	return -1, nil
 }
 
+// cutName splits a line after the name of its series.
+func cutName(line []byte) (name, rest []byte) {
+	end := 0
+	for end < len(line) && nameByte[line[end]] {
+		end++
+	}
+	return line[:end], line[end:]
+}
+
 // label is one label of a sample. Both slices are valid until the next sample.
 type label struct{ name, value []byte }
+
+// maxLabels bounds the labels of a sample: ten times what any engine has.
+const maxLabels = 256
 
 // scanner walks the samples of a Prometheus text exposition whose names are
 // wanted, and looks at nothing else: model servers send 500 lines of which a
@@ -129,6 +138,16 @@ func (s *scanner) sample(text []byte) (ok bool) {
 	return err == nil
 }
 
+// label returns the value of a label of the present sample, or nil.
+func (s *scanner) label(name string) []byte {
+	for _, l := range s.labels {
+		if string(l.name) == name {
+			return l.value
+		}
+	}
+	return nil
+}
+
 // labelSet reads labels up to the closing brace and returns what follows it.
 func (s *scanner) labelSet(text []byte) (rest []byte, ok bool) {
 	for {
@@ -150,7 +169,7 @@ func (s *scanner) labelSet(text []byte) (rest []byte, ok bool) {
 			return nil, false
 		}
 		value, after, ok := s.quoted(text[1:])
-		if !ok {
+		if !ok || len(s.labels) == maxLabels {
 			return nil, false
 		}
 		s.labels = append(s.labels, label{name, value})

@@ -2,9 +2,11 @@ package scrape
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -74,7 +76,7 @@ func (t *target) become(p *program, path string) {
 	if p.engine.named && t.path == p.engine.path {
 		t.named = t.path + "/?name[]=" + strings.Join(p.names.list, "&name[]=")
 	}
-	t.loader, t.card = loader{kind: p.engine.load}, card{kind: p.engine.card}
+	t.loader, t.card = loader{from: p.engine.load}, card{path: p.engine.card}
 }
 
 // Bounds of target.patience. A whole exposition is read each time it runs out.
@@ -84,6 +86,8 @@ const minPatience, maxPatience = 3, 300
 // if the pod has nothing new to say.
 func (t *target) scrape(ctx context.Context, now time.Time) (*podstate.Stats, error) {
 	t.bytes, t.bad = 0, 0
+	t.metrics.until = t.cfg.now().Add(scrapeTime)
+	t.serving.until = t.metrics.until
 	if t.loadOnly(now) {
 		s := t.full
 		s.At = now
@@ -102,7 +106,7 @@ func (t *target) scrape(ctx context.Context, now time.Time) (*podstate.Stats, er
 	if t.prog != nil {
 		t.card.add(ctx, t, s)
 		if s.Epoch != t.full.Epoch { // another process, with other flags
-			t.loader = loader{kind: t.prog.engine.load}
+			t.loader = loader{from: t.prog.engine.load}
 		}
 		t.full = *s
 		_ = t.loader.ask(ctx, t, s) // the metrics are enough
@@ -140,27 +144,23 @@ func (t *target) read(ctx context.Context, now time.Time, s *podstate.Stats) err
 		return t.meet(ctx, now, s)
 	}
 	if t.named != "" {
-		a, err := t.metrics.get(ctx, t.named)
+		err := t.readAt(ctx, t.named, now, s)
 		var status *statusError
-		switch {
-		case err == nil:
-			defer a.free()
-			// Servers of several processes answer with nothing.
-			if t.parse(a.body, now, s); s.Known != 0 {
-				return nil
-			}
-		case !errors.As(err, &status) || status.status >= 500:
+		if err == nil && s.Known != 0 || err != nil && (!errors.As(err, &status) || status.status >= 500) {
 			return err
 		}
-		t.named = ""
+		t.named = "" // a server of several processes answers with nothing, an old one with 404
 	}
-	a, err := t.metrics.get(ctx, t.path)
+	return t.readAt(ctx, t.path, now, s)
+}
+
+func (t *target) readAt(ctx context.Context, path string, now time.Time, s *podstate.Stats) error {
+	a, err := t.metrics.get(ctx, path, maxMetrics)
 	if err != nil {
 		return err
 	}
 	defer a.free()
-	t.parse(a.body, now, s)
-	return nil
+	return t.parse(a.body.Bytes(), now, s)
 }
 
 // meet is the first contact with a pod: it finds where its metrics are and which
@@ -170,68 +170,68 @@ func (t *target) meet(ctx context.Context, now time.Time, s *podstate.Stats) err
 	if t.cfg.Path != "" {
 		paths = []string{t.cfg.Path}
 	}
-	var result error
+	var refused, foreign error // the first of each
 	for _, path := range paths {
-		a, err := t.metrics.get(ctx, path)
+		a, err := t.metrics.get(ctx, path, maxMetrics)
 		var status *statusError
 		if errors.As(err, &status) {
-			if result == nil {
-				result = err
-			}
+			refused = cmp.Or(refused, err)
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		e := t.recognise(a, path)
+		defer a.free()
+		e := t.recognise(&a, path)
 		if e == nil {
-			result = errNothing
-			a.free()
+			foreign = cmp.Or(foreign, fmt.Errorf("%w: %v", errNothing, &a))
 			continue
 		}
 		t.become(t.cfg.programs[e.name], path)
 		if t.cfg.Path == "" {
 			t.path = a.path // after a redirect: do not walk the detour each time
 		}
-		t.parse(a.body, now, s)
-		a.free()
-		return nil
+		return t.parse(a.body.Bytes(), now, s)
 	}
-	return result
+	return cmp.Or(foreign, refused)
 }
 
 // recognise names the engine of an answer, or returns nil.
-func (t *target) recognise(a answer, path string) *engine {
-	body := bytes.TrimSpace(a.body)
-	if a.kind == "application/json" || len(body) > 0 && (body[0] == '[' || body[0] == '{') {
+func (t *target) recognise(a *answer, path string) *engine {
+	text := a.body.Bytes()
+	start := bytes.TrimSpace(text)
+	if a.kind == "application/json" || bytes.HasPrefix(start, []byte("[")) || bytes.HasPrefix(start, []byte("{")) {
 		// trtllm-serve has JSON at /metrics, and takes from it what it has sent: the
 		// path must not be asked again.
 		return nil
 	}
-	e := detect(a.body)
-	if e == nil && path == "/prometheus/metrics" {
-		e, _ = engineByName("trtllm") // its first versions had no prefix
+	if e := detect(text, path); e != nil {
+		return e
 	}
-	if e == nil && len(t.cfg.Mapping) > 0 {
-		e, _ = engineByName("generic")
+	generic := t.cfg.programs["generic"] // its only series are those of the mapping
+	var mapped scanner
+	if mapped.reset(generic.names, text); len(t.cfg.Mapping) > 0 && mapped.next() {
+		return generic.engine
 	}
-	return e
+	return nil
 }
 
-func (t *target) parse(body []byte, now time.Time, s *podstate.Stats) {
+func (t *target) parse(body []byte, now time.Time, s *podstate.Stats) error {
 	t.bytes += len(body)
-	t.bad += t.reader.read(body, now, s)
+	bad, err := t.reader.read(body, now, s)
+	t.bad += bad
+	return err
 }
 
 // json asks the serving port for a JSON answer.
 func (t *target) json(ctx context.Context, path string, into any) error {
-	a, err := t.serving.get(ctx, path)
+	a, err := t.serving.get(ctx, path, maxJSON)
 	if err != nil {
 		return err
 	}
 	defer a.free()
-	t.bytes += len(a.body)
-	return json.Unmarshal(a.body, into)
+	t.bytes += a.body.Len()
+	return json.Unmarshal(a.body.Bytes(), into)
 }
 
 // notice looks whether the engine may have become another one: a pod of the same

@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"fmt"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -29,7 +30,7 @@ type condition struct {
 
 // compile prepares an engine. Rows of extra come before the engine's own.
 func compile(e *engine, extra []row) *program {
-	p := &program{engine: e, rows: join(extra, e.rows)}
+	p := &program{engine: e, rows: slices.Concat(extra, e.rows)}
 	var list []string
 	for i, r := range p.rows {
 		label, value, _ := strings.Cut(r.where, "=")
@@ -73,24 +74,32 @@ func newReader(p *program) *reader {
 
 var hashSeed = maphash.MakeSeed()
 
+// maxParts bounds the summands of a quantity, which are searched one by one: the
+// ranks of the largest deployments are hundreds.
+const maxParts = 1024
+
 // read fills stats with what the exposition says, and reports how many wanted
 // lines could not be read. Other fields of stats are left alone.
-func (r *reader) read(text []byte, now time.Time, stats *podstate.Stats) (bad int) {
+func (r *reader) read(text []byte, now time.Time, stats *podstate.Stats) (bad int, err error) {
 	for i := range r.acc {
 		r.acc[i] = r.acc[i][:0]
 	}
 	r.lora.begin()
 	r.scan.reset(r.prog.names, text)
 	for r.scan.next() {
-		r.sample()
+		if !r.sample() {
+			return r.scan.bad, fmt.Errorf("%w: more than %d ranks or models in %s; scrape the engine itself and not what collects from many",
+				errTooLarge, maxParts, r.prog.names.list[r.scan.series])
+		}
 	}
 	r.fill(now, stats)
-	return r.scan.bad
+	return r.scan.bad, nil
 }
 
-func (r *reader) sample() {
-	if string(r.label("priority")) != "" {
-		return // a share of the series with priority="", which is the total
+// sample takes in the present sample, and reports false if it is one too many.
+func (r *reader) sample() bool {
+	if string(r.scan.label("priority")) != "" {
+		return true // a share of the series with priority="", which is the total
 	}
 	var key uint64
 	for _, l := range r.scan.labels {
@@ -102,18 +111,18 @@ func (r *reader) sample() {
 	}
 	for _, i := range r.prog.bySer[r.scan.series] {
 		row, want := &r.prog.rows[i], &r.prog.wants[i]
-		if want.label != "" && (string(r.label(want.label)) == want.value) == want.not {
+		if want.label != "" && (string(r.scan.label(want.label)) == want.value) == want.not {
 			continue
 		}
 		if row.is == adapters {
-			r.lora.add(r.scan.value, r.label("running_lora_adapters"))
-			r.acc[i] = append(r.acc[i], part{}) // it is present
+			r.lora.add(r.scan.value, r.scan.label("running_lora_adapters"))
+			r.acc[i] = append(r.acc[i][:0], part{}) // it is present
 			continue
 		}
 		v := r.scan.value
 		if row.label != "" {
 			var err error
-			if v, err = strconv.ParseFloat(string(r.label(row.label)), 64); err != nil {
+			if v, err = strconv.ParseFloat(string(r.scan.label(row.label)), 64); err != nil {
 				continue // absent or "None": not known
 			}
 		}
@@ -121,22 +130,16 @@ func (r *reader) sample() {
 			continue
 		}
 		at := slices.IndexFunc(r.acc[i], func(p part) bool { return p.key == key })
-		if at < 0 {
-			r.acc[i] = append(r.acc[i], part{key, v})
-		} else {
+		switch {
+		case at >= 0:
 			r.acc[i][at].value = max(r.acc[i][at].value, v)
+		case len(r.acc[i]) == maxParts:
+			return false
+		default:
+			r.acc[i] = append(r.acc[i], part{key, v})
 		}
 	}
-}
-
-// label returns the value of a label of the present sample, or nil.
-func (r *reader) label(name string) []byte {
-	for _, l := range r.scan.labels {
-		if string(l.name) == name {
-			return l.value
-		}
-	}
-	return nil
+	return true
 }
 
 // whole is a quantity of the whole pod.
