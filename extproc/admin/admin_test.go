@@ -166,11 +166,22 @@ func TestPods(t *testing.T) {
 	for key, want := range map[string]string{
 		"name": "pod-0", "address": "10.0.0.1:8000", "engine": "vllm", "ageSeconds": "1.5", "trust": "1",
 		"charge": "map[aheadTokens:100 heldTokens:120 requests:1 unseen:1]",
+		// Nothing is learned yet.
+		"speed": "map[squareSeconds:1.5e-09 stepSeconds:0.02 tokenSeconds:0.0001]",
 		// Load cannot be said in JSON. Running is 7 in Stats but not known, so it is not shown.
 		"reported": "map[adapters:[sql] kvPeak:0.75 kvUsage:0.5 waiting:0]",
 	} {
 		if g := fmt.Sprint(first[key]); g != want {
 			t.Errorf("%s is %s, want %s", key, g, want)
+		}
+	}
+	for i, pod := range []map[string]any{first, second} {
+		wait, _ := pod["waitSeconds"].(float64)
+		for length, work := range map[string]float64{"1000": 0.02 + 0.1 + 0.0015, "8000": 0.02 + 0.8 + 0.096, "32000": 0.02 + 3.2 + 1.536} {
+			predicted, _ := pod["firstTokenSeconds"].(map[string]any)[length].(float64)
+			if math.Abs(predicted-wait-work) > 1e-9 || i == 0 && wait < 0.01 {
+				t.Errorf("pod %d: %s tokens after %v s, and a wait of %v s; want %v s after that", i, length, predicted, wait, work)
+			}
 		}
 	}
 	if trust := second["trust"]; trust != 0.0 {

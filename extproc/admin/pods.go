@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prom2json"
 
 	"github.com/warmpath/warmpath/podstate"
+	"github.com/warmpath/warmpath/scorers/replay"
 )
 
 // poolView and podView are what /pods shows. A value that is not known is left
@@ -42,14 +43,29 @@ type podView struct {
 	Ramp     float64           `json:"ramp"`                  // share of its normal load that it should get
 	Wait     *float64          `json:"waitSeconds,omitempty"` // until the prompts that it has are processed, predicted
 	Speed    speedView         `json:"speed"`
+	First    firstTokenView    `json:"firstTokenSeconds"`
 	Charge   chargeView        `json:"charge"`
 	Reported map[string]any    `json:"reported"`
 }
 
 // speedView is how fast a pod processes prompts, as learned.
 type speedView struct {
-	Step  *float64 `json:"stepSeconds,omitempty"`
-	Token *float64 `json:"tokenSeconds,omitempty"` // uncached
+	Step   *float64 `json:"stepSeconds,omitempty"`
+	Token  *float64 `json:"tokenSeconds,omitempty"`  // uncached
+	Square *float64 `json:"squareSeconds,omitempty"` // for each token of tokens² - cached²
+}
+
+// firstTokenView is when the first tokens of prompts that come now are predicted,
+// in seconds, by the length of the prompt in tokens, of which none are cached.
+type firstTokenView struct {
+	Short  *float64 `json:"1000,omitempty"`
+	Middle *float64 `json:"8000,omitempty"`
+	Long   *float64 `json:"32000,omitempty"`
+}
+
+func viewFirstToken(c *podstate.Candidate) firstTokenView {
+	after := func(tokens int) *float64 { return finite(replay.FirstToken(c, tokens, 0)) }
+	return firstTokenView{after(1000), after(8000), after(32_000)}
 }
 
 type chargeView struct {
@@ -80,7 +96,7 @@ func viewPod(c *podstate.Candidate) podView {
 	v := podView{
 		Name: c.Pod.Spec.Name, Address: c.Pod.Addr, UID: c.Pod.Spec.UID, Labels: c.Pod.Spec.Labels,
 		Engine: c.Stats.Engine, Every: c.Stats.Every.Seconds(), Trust: c.Trust, Epoch: c.Stats.Epoch, Out: c.Health.Out, Ramp: c.Health.Ramp,
-		Wait: finite(c.Wait), Speed: speedView{finite(c.Speed.Base), finite(c.Speed.Token)},
+		Wait: finite(c.Wait), Speed: speedView{finite(c.Speed.Base), finite(c.Speed.Token), finite(c.Speed.Square)}, First: viewFirstToken(c),
 		Age:      finite(c.Age),
 		Charge:   chargeView{c.Charge.Requests, c.Unseen, c.Charge.Ahead, c.Charge.Held},
 		Reported: map[string]any{},

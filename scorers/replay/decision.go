@@ -58,8 +58,12 @@ func (d *Decision) index(p *podstate.Pod) int {
 	return slices.IndexFunc(d.Candidates, func(c podstate.Candidate) bool { return c.Pod == p })
 }
 
-// firstToken is when the request's first token is expected on this pod, in
-// seconds, by what the table knows.
-func (d *Decision) firstToken(c *podstate.Candidate) float64 {
-	return c.Wait + c.Speed.Base + c.Speed.Prefill(d.Request.Tokens, c.Cached)
+// FirstToken is when the first token of a request that comes now is expected on
+// this pod, in seconds, by what the table knows.
+func FirstToken(c *podstate.Candidate, tokens, cached int) float64 {
+	return c.Wait + c.Speed.Base + c.Speed.Prefill(tokens, cached)
+}
+
+func (d *Decision) firstToken(c *candidate) float64 {
+	return FirstToken(c, d.Request.Tokens, c.Cached)
 }
