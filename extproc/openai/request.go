@@ -111,25 +111,24 @@ type found struct {
 // object reads the fields of the body.
 func (r *Request) object(kind Kind, i int) int {
 	s := r.s
-	var prompts [promptFields]found
-	var present uint32 // bits of the fields of prompts that hold something
-	var limits [3]int  // of output, by rank
-	stale := false     // some blobs are of a value that does not count
+	var prompts [len(anyPrompt)]found // of promptFields with the same index
+	var present uint32                // bits of those that hold something
+	var limits [3]int                 // of output, by rank
+	stale := false                    // some blobs are of a value that does not count
 
-	read := promptsOf(kind)
+	fields := promptFields[min(kind, Tokenize)]
 	for first := true; ; first = false {
 		key, at, more := s.next(i, first)
 		i = at
 		if !more {
 			break
 		}
-		f := fieldOf(key)
-		if f < promptFields && read&(1<<f) != 0 {
+		if f := indexOf(fields, key); f >= 0 {
 			stale = stale || present&(1<<f) != 0
 			present &^= 1 << f
 			s.tally = tally{}
 			n := 0
-			if i = s.prompt(f, at, &n); i < 0 {
+			if i = s.prompt(fields[f].shape, at, &n); i < 0 {
 				stale = true
 				break
 			}
@@ -143,7 +142,7 @@ func (r *Request) object(kind Kind, i int) int {
 		if i = s.ignore(at, 1); i < 0 {
 			break
 		}
-		r.scalar(f, Span{at, i}, s.slack != slack, &limits)
+		r.scalar(key, Span{at, i}, s.slack != slack, &limits)
 	}
 
 	for _, n := range limits {
@@ -168,30 +167,35 @@ func (r *Request) object(kind Kind, i int) int {
 }
 
 // scalar takes over a field that is no part of the prompt.
-func (r *Request) scalar(f field, span Span, escaped bool, limits *[3]int) {
-	switch raw := r.s.body[span.Start:span.End]; f {
-	case fieldModel:
+func (r *Request) scalar(key []byte, span Span, escaped bool, limits *[3]int) {
+	raw := r.s.body[span.Start:span.End]
+	switch string(key) {
+	case "model":
 		r.Model, r.HasModel = text(raw, escaped, &r.lastModel)
 		r.ModelSpan = span
-	case fieldCacheSalt:
+	case "cache_salt":
 		r.CacheSalt, _ = text(raw, escaped, &r.lastSalt)
-	case fieldStream:
+	case "stream":
 		r.Stream = raw[0] == 't'
-	case fieldStreamOptions:
+	case "stream_options":
 		r.IncludeUsage = raw[0] == '{' && r.s.flag(span.Start, "include_usage")
-	case fieldMaxCompletionTokens, fieldMaxOutputTokens, fieldMaxTokens:
-		limits[f-fieldMaxCompletionTokens], _ = whole(raw)
-	case fieldN:
+	case "max_completion_tokens":
+		limits[0], _ = whole(raw)
+	case "max_output_tokens":
+		limits[1], _ = whole(raw)
+	case "max_tokens":
+		limits[2], _ = whole(raw)
+	case "n":
 		r.N, _ = whole(raw)
 	}
 }
 
 // prompt reads the value of a prompt field and says how many prompts it holds.
-func (s *scanner) prompt(f field, i int, prompts *int) int {
-	switch {
-	case f < fieldQuery: // rendered as JSON
+func (s *scanner) prompt(as shape, i int, prompts *int) int {
+	switch as {
+	case asJSON:
 		return s.json(i, 1)
-	case f < fieldDocuments: // goes before the prompt
+	case asPreface:
 		return s.item(i, 1)
 	}
 	if i < len(s.body) && s.body[i] == '[' {
