@@ -171,7 +171,7 @@ func (w *recording) take(n int, now time.Time, logged bool) *entry {
 	if e == nil {
 		e = &entry{Decision: replay.Decision{Pool: w.pool, Profile: w.profile, Weights: w.weights}}
 	}
-	e.Time, e.log = now, logged
+	e.Time, e.log = now.UTC(), logged // as it is read by people
 	return e
 }
 

@@ -200,16 +200,17 @@ func TestMistakesInLines(t *testing.T) {
 		{"not JSON", `{`, "unexpected EOF"},
 		{"a field of the future", `{"id":"1","spin":1}`, `unknown field "spin"`},
 		{"a column of the future", `{"id":"1","count":1,"pods":{"addr":["10.0.0.1:1"],"spin":[1]}}`, "not known to this version"},
-		{"an id that is none", `{"id":"x"}`, `id: "x" is not a number`},
-		{"a key that is none", `{"id":"1","key":"x"}`, `key: "x" is not a number`},
-		{"a prompt that is none", `{"id":"1","prompt":"x"}`, `prompt: "x" is not a number`},
+		{"an id that is none", `{"id":"x"}`, `"x" is not a number`},
+		{"a key that is none", `{"id":"1","key":"x"}`, `"x" is not a number`},
+		{"a prompt that is none", `{"id":"1","prompt":"x"}`, `"x" is not a number`},
 		{"a column that is too short", `{"id":"1","count":3,"pods":{"slot":[1,2]}}`, "column slot has 2 values; want 3, or one for all"},
 		{"a value of another kind", `{"id":"1","count":1,"pods":{"slot":["x"]}}`, "column slot: "},
 		{"a choice beyond the pods", `{"id":"1","count":1,"first":1,"pods":{"addr":["10.0.0.1:1"]}}`, "first: 1; there are 1 pods"},
 		{"a choice below the pods", `{"id":"1","count":1,"second":-1,"pods":{"addr":["10.0.0.1:1"]}}`, "second: -1; there are 1 pods"},
-		{"a pod without an address", `{"id":"1","count":1}`, "pod 0 has no address"},
-		{"a rung that is none", `{"id":"1","rung":5}`, "rung 5; want 0 to 4"},
-		{"too many pods", `{"id":"1","count":100001}`, "count 100001; want 0 to 100000"},
+		{"a line of another log", `{}`, "it has no pods"},
+		{"a pod without an address", `{"id":"1","count":1,"pods":{}}`, "pod 0 has no address"},
+		{"a rung that is none", `{"id":"1","rung":5,"pods":{}}`, "rung 5; want 0 to 4"},
+		{"too many pods", `{"id":"1","count":100001,"pods":{}}`, "count 100001; want 0 to 100000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := Parse([]byte(tt.line)); err == nil || !strings.Contains(err.Error(), tt.want) {
