@@ -77,7 +77,6 @@ func TestMappedSeriesAreASignOfTheGenericEngine(t *testing.T) {
 }
 
 func TestReadingIsBounded(t *testing.T) {
-	vllm, _ := engineByName("vllm")
 	lines := func(n int, format string) string {
 		var b strings.Builder
 		for i := range n {
@@ -99,7 +98,7 @@ func TestReadingIsBounded(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var s podstate.Stats
-			bad, err := newReader(compile(vllm, nil)).read([]byte(tt.text), fixtureTime, &s)
+			bad, err := readerOf("vllm").read([]byte(tt.text), fixtureTime, &s)
 			if errors.Is(err, errTooLarge) != tt.tooLarge || bad != tt.bad || rowText(&s) != tt.want {
 				t.Errorf("%d bad lines, error %v, %s", bad, err, rowText(&s))
 			}
@@ -108,7 +107,7 @@ func TestReadingIsBounded(t *testing.T) {
 	t.Run("names of adapters", func(t *testing.T) {
 		var s podstate.Stats
 		series := "vllm:lora_requests_info{running_lora_adapters=\"" + lines(5*maxNames, "a%d,") + "\"} 1\n"
-		if _, err := newReader(compile(vllm, nil)).read([]byte(series), fixtureTime, &s); err != nil || len(s.Adapters) != maxNames {
+		if _, err := readerOf("vllm").read([]byte(series), fixtureTime, &s); err != nil || len(s.Adapters) != maxNames {
 			t.Errorf("%d adapters, %v", len(s.Adapters), err)
 		}
 	})

@@ -48,11 +48,11 @@ const (
 // pods that is half of all CPU time (the numbers are in the README). Answers are
 // still read by net/http.
 type client struct {
-	host  string // host:port, also of the header
-	tls   *tls.Config
-	token string
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
-	now   func() time.Time
+	host    string // host:port
+	headers string // of each request, from after its path
+	tls     *tls.Config
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	now     func() time.Time
 
 	until time.Time // no request goes on after it; zero: no bound but timeout
 
@@ -65,7 +65,11 @@ type client struct {
 }
 
 func newClient(cfg *Config, host string) *client {
-	return &client{host: host, tls: cfg.TLS, token: cfg.Token, dial: cfg.dial, now: cfg.now}
+	headers := " HTTP/1.1\r\nHost: " + host + "\r\nUser-Agent: warmpath\r\nAccept: text/plain;version=0.0.4, application/json;q=0.5, */*;q=0.1\r\n"
+	if cfg.Token != "" {
+		headers += "Authorization: Bearer " + cfg.Token + "\r\n"
+	}
+	return &client{host: host, headers: headers + "\r\n", tls: cfg.TLS, dial: cfg.dial, now: cfg.now}
 }
 
 // answer is what a pod has sent with status 200. Its body is valid until free.
@@ -207,19 +211,12 @@ func (c *client) exchange(path string, limit int64) (a answer, begun bool, err e
 			c.close()
 		}
 	}()
-	r := append(c.request[:0], "GET "...)
-	r = append(append(r, path...), " HTTP/1.1\r\nHost: "...)
-	r = append(append(r, c.host...), "\r\nUser-Agent: warmpath\r\nAccept: text/plain;version=0.0.4, application/json;q=0.5, */*;q=0.1\r\n"...)
-	if c.token != "" {
-		r = append(append(append(r, "Authorization: Bearer "...), c.token...), "\r\n"...)
-	}
-	r = append(r, "\r\n"...)
-	c.request = r
+	c.request = append(append(append(c.request[:0], "GET "...), path...), c.headers...)
 	c.wire.N = 2 * limit // headers and the frames of chunks included, which net/http does not bound
 	if err := c.conn.SetDeadline(c.now().Add(c.patience())); err != nil {
 		return a, false, err
 	}
-	if _, err := c.conn.Write(r); err != nil {
+	if _, err := c.conn.Write(c.request); err != nil {
 		return a, false, err
 	}
 	if _, err := c.reader.Peek(1); err != nil {

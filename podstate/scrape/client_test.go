@@ -235,13 +235,16 @@ func TestClientAsksOverTLSWithAToken(t *testing.T) {
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	defer s.Close()
-	c := testClient(t, s)
-	c.tls = s.Client().Transport.(*http.Transport).TLSClientConfig
+	cfg := &Config{now: time.Now, dial: (&net.Dialer{}).DialContext, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig}
+	c := newClient(cfg, s.Listener.Addr().String())
+	defer c.close()
 	var status *statusError
 	if _, err := c.get(t.Context(), "/metrics", maxMetrics); !errors.As(err, &status) || status.status != 401 {
 		t.Errorf("without the token: %v", err)
 	}
-	c.token = "secret"
+	c.close()
+	cfg.Token = "secret"
+	c = newClient(cfg, c.host)
 	if _, err := c.get(t.Context(), "/metrics", maxMetrics); err != nil {
 		t.Error(err)
 	}

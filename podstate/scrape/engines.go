@@ -1,7 +1,6 @@
 package scrape
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -269,23 +268,12 @@ func EngineNames() []string {
 	return list
 }
 
-// engineByName returns nil for Auto.
-func engineByName(name string) (*engine, error) {
-	for _, e := range engines {
-		if e.name == name {
-			return e, nil
-		}
-	}
-	if name == Auto || name == "" {
-		return nil, nil
-	}
-	return nil, fmt.Errorf("unknown engine %q; known engines: %s", name, strings.Join(EngineNames(), ", "))
-}
-
 // HeadersOf says what the response headers of an engine mean.
 func HeadersOf(name string) Headers {
-	if e, err := engineByName(name); err == nil && e != nil {
-		return e.headers
+	for _, e := range engines {
+		if e.name == name {
+			return e.headers
+		}
 	}
 	return HeadersUnknown
 }

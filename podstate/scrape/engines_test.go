@@ -92,7 +92,7 @@ func TestEngines(t *testing.T) {
 				t.Fatal("no engine detected")
 			}
 			var s podstate.Stats
-			newReader(compile(e, nil)).read(text, fixtureTime, &s)
+			readerOf(e.name).read(text, fixtureTime, &s)
 			if got := rowText(&s); got != tt.want {
 				t.Errorf("\ngot  %s\nwant %s", got, tt.want)
 			}
@@ -123,9 +123,8 @@ func TestImpossibleValuesAreNotKnown(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e, _ := engineByName("vllm")
 			var s podstate.Stats
-			newReader(compile(e, nil)).read([]byte(tt.text), fixtureTime, &s)
+			readerOf("vllm").read([]byte(tt.text), fixtureTime, &s)
 			if got := rowText(&s); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -148,8 +147,7 @@ func TestEpochGrowsWhenCountersStartAgain(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e, _ := engineByName("vllm")
-			r := newReader(compile(e, nil))
+			r := readerOf("vllm")
 			for i, text := range tt.texts {
 				var s podstate.Stats
 				if r.read([]byte(text), fixtureTime, &s); s.Epoch != tt.epochs[i] {
@@ -173,9 +171,8 @@ func TestMappingComesBeforeTheEnginesOwnSeries(t *testing.T) {
 		"vllm":    "vllm: running=3 waiting=2 kv=0.4 out=8",
 		"generic": "generic: running=3 waiting=2 kv=0.4",
 	} {
-		e, _ := engineByName(engine)
 		var s podstate.Stats
-		newReader(compile(e, rows)).read([]byte(text), fixtureTime, &s)
+		readerOf(engine, rows...).read([]byte(text), fixtureTime, &s)
 		if got := rowText(&s); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

@@ -2,8 +2,15 @@ package scrape
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
+
+// readerOf returns a reader for an engine. Rows of extra come before its own.
+func readerOf(name string, extra ...row) *reader {
+	i := slices.IndexFunc(engines, func(e *engine) bool { return e.name == name })
+	return newReader(compile(engines[i], extra))
+}
 
 // vllmText is an exposition as vLLM 0.32 with these many data-parallel engines
 // sends it: every family, 53 to 58 KB for one engine. Requests running and

@@ -47,8 +47,7 @@ func TestLoRA(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e, _ := engineByName("vllm")
-			r := newReader(compile(e, nil))
+			r := readerOf("vllm")
 			var s podstate.Stats
 			for _, reading := range tt.readings {
 				var b strings.Builder
@@ -74,8 +73,7 @@ func BenchmarkLoRAPermutations(b *testing.B) {
 		fmt.Fprintf(&text, "vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"adapter-%d,adapter-%d,adapter-%d\",waiting_lora_adapters=\"\"} %d.5\n",
 			i%10, i/10%10, i/100, 1796000000+i)
 	}
-	e, _ := engineByName("vllm")
-	r := newReader(compile(e, nil))
+	r := readerOf("vllm")
 	var s podstate.Stats
 	now := time.Unix(1796059400, 0)
 	data := []byte(text.String())

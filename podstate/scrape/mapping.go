@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -9,15 +10,10 @@ import (
 // parseMapping reads the mapping of a config: from the name of a quantity to a
 // series, with or without one label: name{label="value"}.
 func parseMapping(m map[string]string) (rows []row, err error) {
-	for name := range m {
-		if !slices.Contains(quantityNames[:], name) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		spec, q := m[name], slices.Index(quantityNames[:], name)
+		if q < 0 {
 			return nil, fmt.Errorf("mapping of unknown quantity %q; known: %s", name, strings.Join(quantityNames[:], ", "))
-		}
-	}
-	for q, name := range quantityNames {
-		spec, ok := m[name]
-		if !ok {
-			continue
 		}
 		r := row{is: quantity(q)}
 		var sc scanner

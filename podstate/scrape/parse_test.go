@@ -177,8 +177,7 @@ func FuzzScanner(f *testing.F) {
 func BenchmarkReadVLLM(b *testing.B) {
 	for _, engines := range []int{1, 8} {
 		text := []byte(vllmText(engines))
-		e, _ := engineByName("vllm")
-		r := newReader(compile(e, nil))
+		r := readerOf("vllm")
 		var stats podstate.Stats
 		now := time.Now()
 		if r.read(text, now, &stats); stats.Running != float64(engines*3+engines*(engines-1)/2) {

@@ -88,30 +88,39 @@ func (t *target) scrape(ctx context.Context, now time.Time) (*podstate.Stats, er
 	t.bytes, t.bad = 0, 0
 	t.metrics.until = t.cfg.now().Add(scrapeTime)
 	t.serving.until = t.metrics.until
+	s := &podstate.Stats{At: now}
 	if t.loadOnly(now) {
-		s := t.full
+		*s = t.full
 		s.At = now
-		if err := t.loader.ask(ctx, t, &s); err != nil {
+		if err := t.loader.ask(ctx, t, s); err != nil {
 			return nil, err
 		}
-		return t.news(&s), nil
-	}
-	s := &podstate.Stats{At: now}
-	if err := t.read(ctx, now, s); err != nil {
+	} else if err := t.readAll(ctx, now, s); err != nil {
 		return nil, err
+	}
+	if t.loader.repeats {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// readAll reads the metrics, the card and the load.
+func (t *target) readAll(ctx context.Context, now time.Time, s *podstate.Stats) error {
+	if err := t.read(ctx, now, s); err != nil {
+		return err
 	}
 	s.Epoch = t.epoch + t.reader.epoch
 	t.size = t.bytes
-	t.notice(s)
-	if t.prog != nil {
-		t.card.add(ctx, t, s)
-		if s.Epoch != t.full.Epoch { // another process, with other flags
-			t.loader = loader{from: t.prog.engine.load}
-		}
-		t.full = *s
-		_ = t.loader.ask(ctx, t, s) // the metrics are enough
+	if t.notice(s); t.prog == nil {
+		return nil
 	}
-	return t.news(s), nil
+	t.card.add(ctx, t, s)
+	if s.Epoch != t.full.Epoch { // another process, with other flags
+		t.loader = loader{from: t.prog.engine.load}
+	}
+	t.full = *s
+	_ = t.loader.ask(ctx, t, s) // the metrics are enough
+	return nil
 }
 
 // loadOnly says that it is too early to read the metrics again, and that the
@@ -130,13 +139,6 @@ func (t *target) floor() time.Duration {
 
 // light says that a scrape costs the pod little.
 func (t *target) light() bool { return t.prog != nil && (t.loader.complete() || t.size <= cheap) }
-
-func (t *target) news(s *podstate.Stats) *podstate.Stats {
-	if t.loader.repeats {
-		return nil
-	}
-	return s
-}
 
 // read reads the metrics into s.
 func (t *target) read(ctx context.Context, now time.Time, s *podstate.Stats) error {

@@ -87,11 +87,7 @@ func (r *rhythm) next(now time.Time, stats *podstate.Stats, mark uint64, floor t
 // failed returns the pause after a scrape that failed.
 func (r *rhythm) failed() time.Duration {
 	r.failures++
-	p := r.interval
-	for range min(r.failures-1, 10) {
-		p *= 2
-	}
-	return min(p, max(r.interval, maxPause))
+	return min(r.interval<<min(r.failures-1, 10), max(r.interval, maxPause))
 }
 
 // urgent says that small changes of the pod's state decide where a request goes.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,12 +67,9 @@ func New(cfg Config, table *podstate.Table, m *Metrics, log *slog.Logger) (*Scra
 	for _, e := range engines {
 		cfg.programs[e.name] = compile(e, extra)
 	}
-	e, err := engineByName(cfg.Engine)
-	if err != nil {
-		return nil, err
-	}
-	if e != nil {
-		cfg.program = cfg.programs[e.name]
+	cfg.program = cfg.programs[cfg.Engine]
+	if cfg.program == nil && cfg.Engine != Auto && cfg.Engine != "" {
+		return nil, fmt.Errorf("unknown engine %q; known engines: %s", cfg.Engine, strings.Join(EngineNames(), ", "))
 	}
 	if cfg.Budget == nil {
 		cfg.Budget = NewBudget(defaultBudget)
@@ -119,12 +117,13 @@ func (s *Scraper) Run(ctx context.Context) error {
 			return nil
 		case pods = <-s.changed:
 		}
-		gone := make(map[*podstate.Pod]bool, len(stops))
-		for p := range stops {
-			gone[p] = true
+		for p, stop := range stops {
+			if !slices.Contains(pods, p) {
+				stop()
+				delete(stops, p)
+			}
 		}
 		for _, p := range pods {
-			delete(gone, p)
 			if stops[p] != nil {
 				continue
 			}
@@ -134,10 +133,6 @@ func (s *Scraper) Run(ctx context.Context) error {
 			// few pods are known at once.
 			offset := time.Duration(rand.Float64() * float64(min(s.cfg.Interval, time.Duration(len(pods))*time.Millisecond)))
 			loops.Go(func() { s.loop(loopCtx, p, offset) })
-		}
-		for p := range gone {
-			stops[p]()
-			delete(stops, p)
 		}
 	}
 }
