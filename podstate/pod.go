@@ -153,31 +153,31 @@ const (
 
 // Candidate is one pod as one pick sees it: plain values, read once, so that
 // every scorer sees the same facts and a decision can be replayed from them.
+//
+// The order of the fields is for the cache: picks by turns on several cores hand
+// each other what they write, so that stands together, 64 bytes.
 type Candidate struct {
-	Pod    *Pod
-	Stats  *Stats  // never nil; its Known is 0 before the first scrape
+	Pod         *Pod
+	Stats       *Stats  // never nil; its Known is 0 before the first scrape
+	Age         float64 // seconds since the scrape that read Stats began; +Inf before the first
+	Foreign     float64 // requests that Stats show and Charge does not: of other replicas, or older
+	Wait        float64 // seconds until it can begin with one more prompt, predicted
+	Util        float64 // seconds of prompts that it was sent a second, moving average
+	Cached      int     // tokens of this request's prompt expected in the pod's prefix cache
+	AdapterWait float64 // seconds until this request's adapter has a slot, predicted
+
+	Speed  Speed
 	Charge Charge  // what this replica has sent there and not seen finish
 	Trust  float64 // how far the gauges of Stats can be believed, 1 to 0; its fixed values always can
-	Unseen int     // requests of Charge that Stats cannot include
-	Health Health
-	Stay   float64 // seconds that a request runs after its first token, moving average
 	Fill   float64 // share of the KV cache in use once what waits there has begun; 0: not known
 
-	Last     uint64 // order of its last request among all of the table; 0: none yet
-	LastCold uint64 // the same of the last one of which no pod had anything cached
-	Answered bool   // some request of this replica was answered well
-
-	// These change with time, and with other pods.
-	Age     float64 // seconds since the scrape that read Stats began; +Inf before the first
-	Foreign float64 // requests that Stats show and Charge does not: of other replicas, or older
-	Speed   Speed
-	Wait    float64 // seconds until it can begin with one more prompt, predicted
-	Util    float64 // seconds of prompts that it was sent a second, moving average
-
-	// Of this request.
-	Cached      int // tokens of its prompt expected in the pod's prefix cache
-	Adapter     AdapterState
-	AdapterWait float64 // seconds until its adapter has a slot, predicted
+	Health   Health
+	Stay     float64      // seconds that a request runs after its first token, moving average
+	Unseen   int          // requests of Charge that Stats cannot include
+	Last     uint64       // order of its last request among all of the table; 0: none yet
+	LastCold uint64       // the same of the last one of which no pod had anything cached
+	Adapter  AdapterState // of this request
+	Answered bool         // some request of this replica was answered well
 }
 
 // fresh reports whether the stats are of use to correct a prediction.

@@ -62,10 +62,15 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 			c.Trust = c.aged()
 			c.Fill = c.fill(r.mean)
 		}
-		c.Speed = r.speed.now()
+		if s := r.speed.now(); s != c.Speed {
+			c.Speed = s
+		}
 		c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turn)
 		c.Util = faded(r.util, now-r.utilAt)
-		c.Foreign, c.Cached, c.Adapter, c.AdapterWait = 0, 0, AdapterNone, 0
+		c.Foreign, c.Cached, c.AdapterWait = 0, 0, 0
+		if c.Adapter != AdapterNone {
+			c.Adapter = AdapterNone
+		}
 		if r.slot < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[r.slot]), ask.Tokens-1)
 			t.warm = t.warm || c.Cached > 0

@@ -16,10 +16,11 @@ type Profile struct {
 	policy  policy
 	filters []step
 
-	costs []float64
-	out   []bool
-	left  []podstate.Candidate // by the filters
-	index []int                // of those, among all; empty: none was ruled out
+	costs  []float64
+	places []place
+	out    []bool
+	left   []podstate.Candidate // by the filters
+	index  []int                // of those, among all; empty: none was ruled out
 }
 
 // step is one filter of a profile.
@@ -113,13 +114,14 @@ func (p *Profile) cheapest(req *Request, pods []podstate.Candidate) (first, seco
 		best += n.near(best)
 		key = req.Key
 	}
+	places := p.placesOf(pods)
 	first, second = -1, -1
 	var firstHash, secondHash uint64
 	for i, c := range p.costs {
 		if c > best {
 			continue
 		}
-		if h := order(key, pods[i].Pod); first < 0 || h > firstHash {
+		if h := places[i].order(key); first < 0 || h > firstHash {
 			first, firstHash = i, h
 		}
 	}
@@ -127,7 +129,7 @@ func (p *Profile) cheapest(req *Request, pods []podstate.Candidate) (first, seco
 		if i == first || second >= 0 && c > p.costs[second] {
 			continue
 		}
-		if h := mix(req.Seed, pods[i].Pod.Slot); second < 0 || c < p.costs[second] || h > secondHash {
+		if h := mix(req.Seed, places[i].slot); second < 0 || c < p.costs[second] || h > secondHash {
 			second, secondHash = i, h
 		}
 	}
