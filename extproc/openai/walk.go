@@ -8,8 +8,7 @@ import "strings"
 // values, no more. Names with escapes are not recognized; no engine writes them.
 type walker struct {
 	state walkState
-	isKey bool // the string that is read is a key
-	keyed bool // the next string is a key
+	keyed bool // the string that is read, or comes next, is a key
 
 	depth   int
 	objects uint64 // a bit per depth up to maxPath: that container is an object
@@ -77,7 +76,7 @@ func (r *Response) feed(p []byte) {
 		default:
 			switch c := p[i]; c {
 			case '"':
-				w.state, w.isKey = inString, w.keyed
+				w.state = inString
 			case '{', '[':
 				r.open(c)
 			case '}', ']':
@@ -132,7 +131,7 @@ func (w *word) take(last []byte) []byte {
 func (r *Response) string(token []byte) {
 	w := &r.walker
 	w.state = between
-	if w.isKey {
+	if w.keyed {
 		w.key = elsewhere
 		if w.depth <= maxPath {
 			w.key = places.in(place(w.path), token)
