@@ -91,6 +91,22 @@ func newFakeTarget(t *testing.T, f *fakeNet, cfg Config) *target {
 	return newTarget(&s.cfg, podA)
 }
 
+// scrapeOnce is the first scrape of a pod.
+func scrapeOnce(t *testing.T, engine string, h http.Handler) (s *podstate.Stats) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeNet{}
+		f.set(podA, h.ServeHTTP)
+		target := newFakeTarget(t, f, Config{Engine: engine})
+		defer target.close()
+		var err error
+		if s, err = target.scrape(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return s
+}
+
 const sglangMetrics = "sglang:num_running_reqs 0\nsglang:num_queue_reqs 0\nsglang:token_usage 0\nsglang:prompt_tokens_total 5\n"
 
 // loads is an answer of /v1/loads with one rank for each stamp.
@@ -150,56 +166,38 @@ func TestSGLangLoadsBeatTheGauges(t *testing.T) {
 }
 
 func TestSGLangWithoutLoads(t *testing.T) {
-	tests := []struct{ name, loads, want string }{
-		{"an older version", "", "sglang: running=0 waiting=0 kv=0 in=5"},
-		{"no ranks", `{"loads":[]}`, "sglang: running=0 waiting=0 kv=0 in=5"},
-		{"negative numbers", loads(-1, 0, 0, 1), "sglang: running=0 waiting=0 kv=0 in=5"},
-		{"no JSON", `oops`, "sglang: running=0 waiting=0 kv=0 in=5"},
+	tests := []struct{ name, loads string }{
+		{"an older version", ""},
+		{"no ranks", `{"loads":[]}`},
+		{"negative numbers", loads(-1, 0, 0, 1)},
+		{"no JSON", `oops`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fakeNet{}
-				target := newFakeTarget(t, f, Config{Engine: "sglang"})
-				defer target.close()
-				p := pages{"/metrics": sglangMetrics}
-				if tt.loads != "" {
-					p["/v1/loads"] = tt.loads
-				}
-				f.set(podA, p.ServeHTTP)
-				s, err := target.scrape(t.Context(), time.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := rowText(s); got != tt.want {
-					t.Errorf("got %s, want %s", got, tt.want)
-				}
-			})
+			p := pages{"/metrics": sglangMetrics}
+			if tt.loads != "" {
+				p["/v1/loads"] = tt.loads
+			}
+			const want = "sglang: running=0 waiting=0 kv=0 in=5"
+			if got := rowText(scrapeOnce(t, "sglang", p)); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
 		})
 	}
 }
 
 func TestLlamaSlotsShowThePrefill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeNet{}
-		target := newFakeTarget(t, f, Config{Engine: "llamacpp"})
-		defer target.close()
-		f.set(podA, pages{
-			"/metrics": "llamacpp:requests_processing 1\nllamacpp:requests_deferred 3\n",
-			"/slots": `[{"id":0,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":2000,"n_prompt_tokens_processed":500,"n_prompt_tokens_cache":300,"next_token":[{"n_decoded":0}]},
-				{"id":1,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":60,"n_prompt_tokens_processed":10,"next_token":[{"n_decoded":50}]},
-				{"id":2,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":60,"n_prompt_tokens_processed":10,"next_token":{"n_decoded":50}},
-				{"id":3,"n_ctx":4096,"is_processing":false,"n_prompt_tokens":900,"next_token":[]}]`,
-		}.ServeHTTP)
-		s, err := target.scrape(t.Context(), time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		const want = "llamacpp: running=3 waiting=3 max=4 len=4096 load=6 prefill=1200"
-		if got := rowText(s); got != want {
-			t.Errorf("\ngot  %s\nwant %s", got, want)
-		}
+	s := scrapeOnce(t, "llamacpp", pages{
+		"/metrics": "llamacpp:requests_processing 1\nllamacpp:requests_deferred 3\n",
+		"/slots": `[{"id":0,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":2000,"n_prompt_tokens_processed":500,"n_prompt_tokens_cache":300,"next_token":[{"n_decoded":0}]},
+			{"id":1,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":60,"n_prompt_tokens_processed":10,"next_token":[{"n_decoded":50}]},
+			{"id":2,"n_ctx":4096,"is_processing":true,"n_prompt_tokens":60,"n_prompt_tokens_processed":10,"next_token":{"n_decoded":50}},
+			{"id":3,"n_ctx":4096,"is_processing":false,"n_prompt_tokens":900,"next_token":[]}]`,
 	})
+	const want = "llamacpp: running=3 waiting=3 max=4 len=4096 load=6 prefill=1200"
+	if got := rowText(s); got != want {
+		t.Errorf("\ngot  %s\nwant %s", got, want)
+	}
 }
 
 func TestCards(t *testing.T) {
