@@ -250,6 +250,7 @@ func (t *target) notes(out io.Writer, s *podstate.Stats, came string) {
 	}
 	if s.Known == 0 {
 		note("no known series: %s; a server of several processes is silent until its first request", came)
+		return // nothing else can be told from it
 	}
 	if s.Asleep {
 		note("the engine is asleep: its /health says 200, and requests hang")
