@@ -31,9 +31,8 @@ type queue struct {
 // slower than believed, or stands still.
 const held = 0.25
 
-// backlog is what a pick reads of a queue.
+// backlog is what a pick reads of a queue that is not empty.
 type backlog struct {
-	some      bool // it is not empty
 	whole     bool // the first token of head will not be seen
 	sum, head work
 	left      float64
@@ -45,9 +44,6 @@ type backlog struct {
 // the prediction right; without either, nothing is taken off: a pod that falls
 // behind must not look idle.
 func (b *backlog) wait(now time.Duration, s Speed, watched, corrected bool) float64 {
-	if !b.some {
-		return 0
-	}
 	if !corrected {
 		return s.of(b.sum)
 	}

@@ -16,15 +16,16 @@ type row struct {
 	until   time.Duration // from when on the candidate must be made anew
 	aging   time.Duration // from when on its trust declines
 	scraped time.Duration // Stats.At, or never
-	slot    int
-	fresh   bool    // Candidate.fresh
-	turn    float64 // batch.wait
-	util    float64 // as of utilAt
+	util    float64       // as of utilAt
 	utilAt  time.Duration
+	foreign foreign
+	slot    int32
+	fresh   bool    // Candidate.fresh
+	waits   bool    // turn is not 0, or backlog not empty
+	turn    float64 // batch.wait
 	mean    work
 	speed   likely
 	backlog backlog
-	foreign foreign
 }
 
 const (
@@ -65,13 +66,15 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 		if s := r.speed.now(); s != c.Speed {
 			c.Speed = s
 		}
-		c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turn)
+		c.Wait, c.Foreign, c.Cached, c.AdapterWait = 0, 0, 0, 0
+		if r.waits {
+			c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turn)
+		}
 		c.Util = faded(r.util, now-r.utilAt)
-		c.Foreign, c.Cached, c.AdapterWait = 0, 0, 0
 		if c.Adapter != AdapterNone {
 			c.Adapter = AdapterNone
 		}
-		if r.slot < len(ask.Cached) {
+		if int(r.slot) < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[r.slot]), ask.Tokens-1)
 			t.warm = t.warm || c.Cached > 0
 		}
@@ -95,7 +98,7 @@ func (t *Table) refreshLocked(p *Pod, now time.Time) {
 	p.speed.fade(now)
 	*c = Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(now),
 		Stay: p.batch.stay, Last: p.last, LastCold: p.lastCold, Answered: p.answered}
-	*r = row{until: forever, aging: forever, scraped: never, slot: p.Slot, turn: p.batch.wait(p.charge.Requests),
+	*r = row{until: forever, aging: forever, scraped: never, slot: int32(p.Slot), turn: p.batch.wait(p.charge.Requests),
 		util: p.util, mean: p.mean, speed: p.speed.likely, foreign: p.others.foreign}
 	if !p.stats.At.IsZero() {
 		c.Age, r.scraped = now.Sub(p.stats.At).Seconds(), p.stats.At.Sub(t.epoch)
@@ -108,8 +111,10 @@ func (t *Table) refreshLocked(p *Pod, now time.Time) {
 	if p.util != 0 {
 		r.utilAt = p.utilAt.Sub(t.epoch)
 	}
+	r.waits = r.turn > 0
 	if q := &p.queue; q.head != nil {
-		r.backlog = backlog{true, q.head.whole, q.sum, q.head.work, q.left, q.at.Sub(t.epoch)}
+		r.waits = true
+		r.backlog = backlog{q.head.whole, q.sum, q.head.work, q.left, q.at.Sub(t.epoch)}
 	}
 
 	if p.speed.last > 0 {

@@ -25,8 +25,11 @@ type work struct {
 }
 
 func newWork(tokens, cached int) work {
+	if tokens <= cached {
+		return work{1, 1}
+	}
 	n, c := float64(tokens), float64(cached)
-	return work{max(1, n-c), max(1, n*n-c*c)}
+	return work{n - c, n*n - c*c}
 }
 
 func (w work) plus(v work) work { return work{w.tokens + v.tokens, w.square + v.square} }

@@ -107,7 +107,9 @@ func (p *Profile) cheapest(req *Request, pods []podstate.Candidate) (first, seco
 			c = math.Inf(1)
 			p.costs[i] = c
 		}
-		best = min(best, c)
+		if c < best {
+			best = c
+		}
 	}
 	key := req.Seed
 	if n, ok := policy.(nearer); ok {
