@@ -38,11 +38,6 @@ var signs = []struct {
 	at string
 	is sign
 }{
-	{"type", eventType},
-	{"object", objectName},
-	{"error", failure},
-	{"prompt_progress", promptProgress},
-
 	{"choices", choices},
 	{"choices.text", choiceText},
 	{"choices.finish_reason", choiceEnd},
@@ -53,6 +48,11 @@ var signs = []struct {
 	{"choices.delta.refusal", deltaOutput},
 	{"choices.delta.tool_calls", deltaOutput},
 	{"choices.delta.function_call", deltaOutput},
+
+	{"type", eventType},
+	{"object", objectName},
+	{"error", failure},
+	{"prompt_progress", promptProgress},
 
 	{"usage.prompt_tokens", countPrompt},
 	{"usage.completion_tokens", countOutput},
@@ -85,35 +85,45 @@ const (
 
 type node struct {
 	is   sign
-	keys []string // that lead on
-	next []place  // where they lead
+	next [16][]step // by the length of the key, which sorts most others out
+}
+
+type step struct {
+	key string
+	to  place
 }
 
 type tree []node
 
 // in is the place to which a key leads.
 func (t tree) in(at place, key []byte) place {
-	n := &t[at]
-	for i, k := range n.keys {
-		if k == string(key) {
-			return n.next[i]
+	for _, s := range t[at].next[len(key)&15] {
+		if s.key == string(key) {
+			return s.to
 		}
 	}
 	return elsewhere
 }
 
+func (t tree) lead(at place, key string, to place) {
+	steps := &t[at].next[len(key)&15]
+	*steps = append(*steps, step{key, to})
+}
+
 // places is the tree of signs. What response and message hold counts as at the
 // top, so that usage is found in response.usage too.
 var places = func() tree {
-	t := tree{elsewhere: {}, top: {keys: []string{"response", "message"}, next: []place{top, top}}}
+	t := tree{elsewhere: {}, top: {}}
+	t.lead(top, "response", top)
+	t.lead(top, "message", top)
 	for _, row := range signs {
 		at := top
 		for key := range strings.SplitSeq(row.at, ".") {
 			next := t.in(at, []byte(key))
 			if next == elsewhere {
 				next = place(len(t))
-				t[at].keys, t[at].next = append(t[at].keys, key), append(t[at].next, next)
 				t = append(t, node{})
+				t.lead(at, key, next)
 			}
 			at = next
 		}
