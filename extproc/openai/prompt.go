@@ -71,13 +71,11 @@ func (s *scanner) tokenIDs(i int) int {
 	b := s.body
 	for i < len(b) && '1' <= b[i] && b[i] <= '9' {
 		end := digits(b, i+1)
-		if end+1 >= len(b) || b[end] != ',' {
+		if end >= len(b) || b[end] != ',' {
 			break
 		}
 		s.ids++
-		if i = end + 1; b[i] == ' ' {
-			i++
-		}
+		i = s.space(end + 1)
 	}
 	return i
 }

@@ -62,6 +62,8 @@ var bodies = []struct {
 		`{"prompt":["ab","cde"],"suffix":"f"}`, `["ab","cde"]|"f"`, 2, 6, 0, 0, 0},
 	{"a list of token ids is one prompt", Completions,
 		`{"prompt":[1,22,-3]}`, `[1,22,-3]`, 1, 0, 3, 0, 0},
+	{"token ids may stand on lines of their own", Completions,
+		"{\"prompt\":[\n\t1,\n\t22,\r\n  3\n]}", "[\n\t1,\n\t22,\r\n  3\n]", 1, 0, 3, 0, 0},
 	{"a list of lists of token ids is several", Completions,
 		`{"prompt":[[1,22],[3]]}`, `[[1,22],[3]]`, 2, 0, 3, 0, 0},
 	{"an empty prompt is a prompt", Completions, `{"prompt":""}`, `""`, 1, 0, 0, 0, 0},
