@@ -29,6 +29,13 @@ type Spec struct {
 	Labels map[string]string
 }
 
+type identity struct {
+	name, uid string
+	addr      netip.AddrPort
+}
+
+func (s *Spec) identity() identity { return identity{s.Name, s.UID, s.Addr} }
+
 // Pod is one model server of a Table. It must not be copied.
 type Pod struct {
 	// Immutable.

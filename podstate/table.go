@@ -47,25 +47,27 @@ func (t *Table) SetPods(specs []Spec) (added, removed []*Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	pods := make([]*Pod, 0, len(specs))
+	old := make(map[identity]*Pod, len(t.pods))
+	for _, p := range t.pods {
+		old[p.Spec.identity()] = p
+	}
+	pods, members := make([]*Pod, 0, len(specs)), make(map[identity]bool, len(specs))
 	for _, s := range specs {
-		same := func(p *Pod) bool {
-			return p.Spec.Addr == s.Addr && p.Spec.Name == s.Name && p.Spec.UID == s.UID
-		}
-		if slices.ContainsFunc(pods, same) {
+		id := s.identity()
+		if members[id] {
 			continue
 		}
-		if i := slices.IndexFunc(t.pods, same); i >= 0 {
-			pods = append(pods, t.pods[i])
-			continue
+		members[id] = true
+		p := old[id]
+		if p == nil {
+			p = &Pod{Spec: s, Addr: s.Addr.String(), stats: noStats, joined: len(t.pods) > 0}
+			p.speed.class = t.classLocked(s.Labels)
+			added = append(added, p)
 		}
-		p := &Pod{Spec: s, Addr: s.Addr.String(), stats: noStats, joined: len(t.pods) > 0}
-		p.speed.class = t.classLocked(s.Labels)
-		added = append(added, p)
 		pods = append(pods, p)
 	}
 	for _, p := range t.pods {
-		if !slices.Contains(pods, p) {
+		if !members[p.Spec.identity()] {
 			p.departed = true
 			removed = append(removed, p)
 		}
