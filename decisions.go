@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +31,7 @@ func replayLog(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return misuse(err.Error())
 	}
-	var traffic replay.Traffic
+	traffic := replay.Traffic{}
 	log, err := os.Open(files[0])
 	if err != nil {
 		return err
@@ -52,9 +51,10 @@ func replayLog(ctx context.Context, args []string, stdout io.Writer) error {
 			study.Skip(err)
 			continue
 		}
-		if err := cmp.Or(study.Add(d), ctx.Err()); err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
+		study.Add(d)
 		if *simulate {
 			traffic.Add(d)
 		}

@@ -8,7 +8,9 @@ package replay
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/podstate"
@@ -30,6 +32,18 @@ type Decision struct {
 
 // ID names the decision: it is the request's seed, which is random.
 func (d *Decision) ID() string { return fmt.Sprintf("%016x", d.Request.Seed) }
+
+// policyName is the profile with its weights.
+func (d *Decision) policyName() string {
+	if len(d.Weights) == 0 {
+		return d.Profile
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(d.Weights)) {
+		parts = append(parts, fmt.Sprintf("%s=%v", name, d.Weights[name]))
+	}
+	return d.Profile + " " + strings.Join(parts, ",")
+}
 
 // Policy chooses; scorers.Profile does.
 type Policy interface {

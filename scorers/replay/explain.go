@@ -16,7 +16,8 @@ import (
 )
 
 // Explain prints why the decision came out as it did: what was known of each
-// pod, and what the profile made of it. The chosen pod is the first.
+// pod, and what the profile made of it. The chosen pod is the first, then come
+// the others by their cost, and last those that were passed over.
 func (d *Decision) Explain(w io.Writer) error {
 	fmt.Fprintf(w, "decision %s of %s, pool %s, profile %s\n", d.ID(), d.Time.UTC().Format(time.RFC3339Nano), d.Pool, d.policyName())
 	fmt.Fprintf(w, "request of %d prompt tokens, %d expected output", d.Request.Tokens, d.Request.Output)
@@ -31,123 +32,85 @@ func (d *Decision) Explain(w io.Writer) error {
 		fmt.Fprintf(w, "refused: %s\n", cmp.Or(d.Request.Refusal, "no reason given"))
 	}
 	verdicts := make([]scorers.Verdict, len(d.Candidates))
-	p, err := scorers.NewProfile(d.Profile, d.Weights)
-	if err == nil {
+	if p, err := scorers.NewProfile(d.Profile, d.Weights); err == nil {
 		req := d.Request
 		verdicts = p.Explain(&req, d.Candidates)
 	} else {
 		fmt.Fprintf(w, "without costs: %v\n", err)
 	}
-	fmt.Fprintln(w)
-	return d.table(w, verdicts)
-}
 
-// views are the columns of an explanation, in which all else is looked up that
-// is worth a look.
-var views = []struct {
-	name string
-	of   func(*Decision, *candidate) string
-}{
-	{"first token", func(d *Decision, c *candidate) string { return short(d.firstToken(c)) + "s" }},
-	{"wait", func(_ *Decision, c *candidate) string { return short(c.Wait) + "s" }},
-	{"cached", func(_ *Decision, c *candidate) string { return strconv.Itoa(c.Cached) }},
-	{"s/token", func(_ *Decision, c *candidate) string { return short(c.Speed.Token) }},
-	{"requests", func(_ *Decision, c *candidate) string { return strconv.Itoa(c.Charge.Requests) }},
-	{"unseen", func(_ *Decision, c *candidate) string { return strconv.Itoa(c.Unseen) }},
-	{"age", func(_ *Decision, c *candidate) string {
-		if math.IsInf(c.Age, 1) {
-			return "never"
-		}
-		return short(c.Age) + "s"
-	}},
-	{"trust", func(_ *Decision, c *candidate) string { return short(c.Trust) }},
-	{"running", known(podstate.FieldRunning, func(s *podstate.Stats) float64 { return s.Running })},
-	{"waiting", known(podstate.FieldWaiting, func(s *podstate.Stats) float64 { return s.Waiting })},
-	{"kv", known(podstate.FieldKVUsage, func(s *podstate.Stats) float64 { return s.KVUsage })},
-	{"adapter", func(_ *Decision, c *candidate) string {
-		return [...]string{"", "resident", "free slot", "full", "missing"}[min(c.Adapter, podstate.AdapterMissing)]
-	}},
-	{"ramp", func(_ *Decision, c *candidate) string { return short(c.Health.Ramp) }},
-}
-
-func known(f podstate.Field, of func(*podstate.Stats) float64) func(*Decision, *candidate) string {
-	return func(_ *Decision, c *candidate) string {
-		if !c.Stats.Has(f) {
-			return "?"
-		}
-		return short(of(c.Stats))
-	}
-}
-
-// order lists the candidates: the chosen ones, then the others by their cost,
-// then those that were passed over.
-func (d *Decision) order(verdicts []scorers.Verdict) []int {
-	rank := func(i int) int {
-		switch {
-		case d.Candidates[i].Pod == d.First:
-			return 0
-		case d.Candidates[i].Pod == d.Second:
-			return 1
-		case verdicts[i].Filter == "":
-			return 2
-		}
-		return 3
-	}
-	order := make([]int, len(d.Candidates))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		return cmp.Or(cmp.Compare(rank(i), rank(j)), cmp.Compare(verdicts[i].Cost, verdicts[j].Cost))
-	})
-	return order
-}
-
-func (d *Decision) table(w io.Writer, verdicts []scorers.Verdict) error {
 	var scores []scorers.Score // those that pods have which were not passed over
-	for _, v := range verdicts {
-		if len(v.Scores) > 0 {
-			scores = v.Scores
+	rows := make([]int, len(d.Candidates))
+	for i := range rows {
+		rows[i] = i
+		if len(verdicts[i].Scores) > 0 {
+			scores = verdicts[i].Scores
 		}
 	}
+	place := func(i int) uint { // what is passed over, and so not in the list, gets the greatest
+		return uint(slices.Index([]string{"first", "second", ""}, d.choice(i, &verdicts[i])))
+	}
+	slices.SortStableFunc(rows, func(i, j int) int {
+		return cmp.Or(cmp.Compare(place(i), place(j)), cmp.Compare(verdicts[i].Cost, verdicts[j].Cost))
+	})
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(t, "pod\taddress\tchoice\tcost")
+	fmt.Fprint(t, "\npod\taddress\tchoice\tcost\t")
 	for _, s := range scores {
-		fmt.Fprintf(t, "\t%s×%v", s.Name, s.Weight)
+		fmt.Fprintf(t, "%s×%v\t", s.Name, s.Weight)
 	}
-	for _, v := range views {
-		fmt.Fprintf(t, "\t%s", v.name)
-	}
-	fmt.Fprintln(t)
-	for _, i := range d.order(verdicts) {
-		c, v := &d.Candidates[i], &verdicts[i]
-		choice := v.Filter
-		switch {
-		case c.Pod == d.First:
-			choice = "first"
-		case c.Pod == d.Second:
-			choice = "second"
-		case choice != "" && c.Health.Out != "":
-			choice += ": " + c.Health.Out
-		}
-		cost := ""
-		if !math.IsNaN(v.Cost) {
-			cost = short(v.Cost)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s", c.Pod.Spec.Name, c.Pod.Addr, choice, cost)
-		for k := range scores {
-			text := ""
-			if k < len(v.Scores) {
-				text = short(v.Scores[k].Value)
-			}
-			fmt.Fprintf(t, "\t%s", text)
-		}
-		for _, view := range views {
-			fmt.Fprintf(t, "\t%s", view.of(d, c))
-		}
-		fmt.Fprintln(t)
+	fmt.Fprint(t, "first token\twait\tcached\ts/token\trequests\tunseen\tage\ttrust\trunning\twaiting\tkv\tadapter\tramp\n")
+	for _, i := range rows {
+		d.row(t, i, &verdicts[i], len(scores))
 	}
 	return t.Flush()
 }
 
-func short(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
+// choice says what became of a candidate.
+func (d *Decision) choice(i int, v *scorers.Verdict) string {
+	switch c := &d.Candidates[i]; {
+	case c.Pod == d.First:
+		return "first"
+	case c.Pod == d.Second:
+		return "second"
+	case v.Filter != "" && c.Health.Out != "":
+		return v.Filter + ": " + c.Health.Out
+	}
+	return v.Filter
+}
+
+// row prints what was known of a candidate, and the verdict with so many scores.
+func (d *Decision) row(w io.Writer, i int, v *scorers.Verdict, scores int) {
+	c := &d.Candidates[i]
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t", c.Pod.Spec.Name, c.Pod.Addr, d.choice(i, v), short(v.Cost))
+	for k := range scores {
+		if k < len(v.Scores) {
+			fmt.Fprint(w, short(v.Scores[k].Value))
+		}
+		fmt.Fprint(w, "\t")
+	}
+	age := short(c.Age) + "s"
+	if math.IsInf(c.Age, 1) {
+		age = "never"
+	}
+	known := func(f podstate.Field, x float64) string {
+		if !c.Stats.Has(f) {
+			return "?"
+		}
+		return short(x)
+	}
+	adapter := [...]string{"", "resident", "free slot", "full", "missing"}[min(c.Adapter, podstate.AdapterMissing)]
+	fmt.Fprintf(w, "%ss\t%ss\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+		short(d.firstToken(c)), short(c.Wait), c.Cached, short(c.Speed.Token), c.Charge.Requests, c.Unseen, age, short(c.Trust),
+		known(podstate.FieldRunning, c.Stats.Running), known(podstate.FieldWaiting, c.Stats.Waiting), known(podstate.FieldKVUsage, c.Stats.KVUsage),
+		adapter, short(c.Health.Ramp))
+}
+
+func short(x float64) string { return digits(x, 3) }
+
+// digits is empty for what there is none of.
+func digits(x float64, n int) string {
+	if math.IsNaN(x) {
+		return ""
+	}
+	return strconv.FormatFloat(x, 'g', n, 64)
+}

@@ -1,11 +1,10 @@
 package replay
 
 import (
+	"encoding/csv"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/warmpath/warmpath/podstate"
@@ -32,7 +31,7 @@ type Study struct {
 	logged    map[string]Policy // by name and weights
 	reference *scorers.Profile
 	others    []*other
-	onRow     func(row) error
+	rows      *csv.Writer // nil: nobody wants them
 }
 
 // other is a policy to compare with.
@@ -41,19 +40,9 @@ type other struct {
 	policy Policy
 
 	differ  int
-	refused int // by one of both only
-	later   []float64
-	dearer  []float64
-}
-
-// row is one policy's choice.
-type row struct {
-	*Decision
-	policy     string
-	pod        *podstate.Pod
-	same       bool    // as logged
-	firstToken float64 // seconds; NaN for none
-	cost       float64 // by the reference; NaN for none
+	refused int       // by one of both only
+	later   []float64 // seconds until the first token, more than with the logged choice
+	dearer  []float64 // cost by the reference
 }
 
 // NewStudy returns a study that compares with these policies: names of profiles,
@@ -87,11 +76,17 @@ func (s *Study) Skip(err error) {
 }
 
 // Add studies a decision.
-func (s *Study) Add(d *Decision) error {
-	p, err := s.profile(d)
-	if err != nil {
-		s.Skip(fmt.Errorf("decision %s: %w", d.ID(), err))
-		return nil
+func (s *Study) Add(d *Decision) {
+	name := d.policyName()
+	p, ok := s.logged[name]
+	if !ok {
+		profile, err := scorers.NewProfile(d.Profile, d.Weights)
+		if err != nil {
+			s.Skip(fmt.Errorf("decision %s: %w", d.ID(), err))
+			return
+		}
+		p = profile
+		s.logged[name] = p
 	}
 	s.count(d)
 	first, second, refusal := d.Choose(p)
@@ -100,52 +95,36 @@ func (s *Study) Add(d *Decision) error {
 	} else if s.unequal == "" {
 		s.unequal = d.ID()
 	}
-	if len(s.others) == 0 && s.onRow == nil {
-		return nil
+	if len(s.others) == 0 && s.rows == nil {
+		return
 	}
-	value := s.valuer(d)
-	was := value("", d.First)
-	if err := s.row(was); err != nil {
-		return err
-	}
-	for _, o := range s.others {
-		pod, _, _ := d.Choose(o.policy)
-		is := value(o.name, pod)
-		if !is.same {
-			o.add(was, is)
-		}
-		if err := s.row(is); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// row hands a row on, if anybody wants it.
-func (s *Study) row(r row) error {
-	if s.onRow == nil {
-		return nil
-	}
-	return s.onRow(r)
-}
-
-// valuer returns what values choices of a pod for this request.
-func (s *Study) valuer(d *Decision) func(policy string, pod *podstate.Pod) row {
 	req := d.Request
 	verdicts := s.reference.Explain(&req, d.Candidates)
-	return func(policy string, pod *podstate.Pod) row {
-		r := row{Decision: d, policy: policy, pod: pod, same: pod == d.First, firstToken: math.NaN(), cost: math.NaN()}
-		if i := d.index(pod); i >= 0 {
-			r.firstToken, r.cost = d.firstToken(&d.Candidates[i]), verdicts[i].Cost
+	later, cost := d.worth(d.First, verdicts)
+	s.row(d, "", d.First, later, cost)
+	for _, o := range s.others {
+		pod, _, _ := d.Choose(o.policy)
+		l, c := d.worth(pod, verdicts)
+		s.row(d, o.name, pod, l, c)
+		switch {
+		case pod == d.First:
+			continue
+		case pod == nil || d.First == nil:
+			o.refused++
+		default:
+			o.later = append(o.later, l-later)
+			if x := c - cost; !math.IsNaN(x) { // what the reference passes over has no cost
+				o.dearer = append(o.dearer, x)
+			}
 		}
-		return r
+		o.differ++
 	}
 }
 
 func (s *Study) count(d *Decision) {
 	n := len(d.Candidates)
 	if s.decisions == 0 {
-		s.least, s.from, s.to = n, d.Time, d.Time
+		s.least, s.from = n, d.Time
 	}
 	s.decisions++
 	s.pools[d.Pool] = true
@@ -158,44 +137,27 @@ func (s *Study) count(d *Decision) {
 	}
 }
 
-// profile returns the one that made the decision.
-func (s *Study) profile(d *Decision) (Policy, error) {
-	key := d.policyName()
-	p, ok := s.logged[key]
-	if !ok {
-		var err error
-		if p, err = scorers.NewProfile(d.Profile, d.Weights); err != nil {
-			return nil, err
-		}
-		s.logged[key] = p
+// worth is when the request's first token would come from this pod, in seconds,
+// and what that costs by the verdicts; NaN for none.
+func (d *Decision) worth(pod *podstate.Pod, verdicts []scorers.Verdict) (firstToken, cost float64) {
+	i := d.index(pod)
+	if i < 0 {
+		return math.NaN(), math.NaN()
 	}
-	return p, nil
+	return d.firstToken(&d.Candidates[i]), verdicts[i].Cost
 }
 
-// policyName is the profile with its weights.
-func (d *Decision) policyName() string {
-	if len(d.Weights) == 0 {
-		return d.Profile
-	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(d.Weights)) {
-		parts = append(parts, fmt.Sprintf("%s=%v", name, d.Weights[name]))
-	}
-	return d.Profile + " " + strings.Join(parts, ",")
-}
-
-// add takes note of a choice that differs from the logged one.
-func (o *other) add(was, is row) {
-	o.differ++
-	if was.pod == nil || is.pod == nil {
-		o.refused++
+// row writes a choice down, if anybody wants it. The writer remembers errors.
+func (s *Study) row(d *Decision, policy string, pod *podstate.Pod, firstToken, cost float64) {
+	if s.rows == nil {
 		return
 	}
-	o.later = append(o.later, is.firstToken-was.firstToken)
-	// What the reference passes over has no cost.
-	if x := is.cost - was.cost; !math.IsNaN(x) {
-		o.dearer = append(o.dearer, x)
+	addr := ""
+	if pod != nil {
+		addr = pod.Addr
 	}
+	s.rows.Write([]string{d.ID(), d.Time.UTC().Format(time.RFC3339Nano), d.Pool, d.policyName(), strconv.Itoa(d.Request.Tokens),
+		strconv.Itoa(d.Request.Output), policy, addr, strconv.FormatBool(pod == d.First), digits(firstToken, 6), digits(cost, 6)})
 }
 
 // OK reports whether every line was read and every choice came out as logged.

@@ -22,43 +22,35 @@ import (
 // A log tells lengths, times and the pods' learned speeds; texts it does not.
 // So prompts of the same name begin alike for as long as some pod was expected
 // to have them cached, and the rest of each is its own.
-type Traffic struct {
-	pools map[string]*traffic
-}
+type Traffic map[string]*traffic // by pool
 
-// traffic is one pool's.
 type traffic struct {
 	requests []logged
 	last     *Decision
-	shared   map[uint64]int // tokens, by key
+	shared   map[uint64]int // tokens, by the prompt's name
 }
 
 type logged struct {
-	time           time.Time
-	tokens, output int
-	adapter        string
-	key, seed      uint64 // prompts with one key begin alike
-	cached         int    // on the pod that had most
+	scorers.Request
+	time   time.Time
+	prompt uint64
+	cached int // on the pod that had most
 }
 
 // Add adds a decision. They may come in any order.
-func (t *Traffic) Add(d *Decision) {
-	if t.pools == nil {
-		t.pools = map[string]*traffic{}
-	}
-	p := t.pools[d.Pool]
+func (t Traffic) Add(d *Decision) {
+	p := t[d.Pool]
 	if p == nil {
-		p = &traffic{shared: map[uint64]int{}}
-		t.pools[d.Pool] = p
+		p = &traffic{last: d, shared: map[uint64]int{}}
+		t[d.Pool] = p
 	}
-	r := &d.Request
-	q := logged{time: d.Time, tokens: max(1, r.Tokens), output: max(1, r.Output), adapter: r.Adapter, key: cmp.Or(d.Prompt, r.Key), seed: r.Seed}
+	q := logged{Request: d.Request, time: d.Time, prompt: cmp.Or(d.Prompt, d.Request.Key)}
 	for i := range d.Candidates {
 		q.cached = max(q.cached, d.Candidates[i].Cached)
 	}
 	p.requests = append(p.requests, q)
-	p.shared[q.key] = max(p.shared[q.key], q.cached)
-	if p.last == nil || !d.Time.Before(p.last.Time) {
+	p.shared[q.prompt] = max(p.shared[q.prompt], q.cached)
+	if !d.Time.Before(p.last.Time) {
 		p.last = d
 	}
 }
@@ -77,33 +69,31 @@ func (p *traffic) load() []sim.Request {
 			at += min(q.time.Sub(p.requests[i-1].time), maxPause)
 		}
 		head := q.cached
-		if !seen[q.key] { // of the first nothing can be cached, but it begins as the others
-			head = p.shared[q.key]
+		if !seen[q.prompt] { // of the first nothing can be cached, but it begins as the others
+			head = p.shared[q.prompt]
+			seen[q.prompt] = true
 		}
-		seen[q.key] = true
-		head = min(head, q.tokens-1)
-		r := sim.Request{At: at, Output: q.output, Reply: ^q.seed, Adapter: q.adapter}
-		if head > 0 {
-			r.Prompt = append(r.Prompt, sim.Segment{ID: q.key, Tokens: head})
+		tokens := max(1, q.Tokens)
+		head = min(head, tokens-1)
+		load[i] = sim.Request{At: at, Output: max(1, q.Output), Reply: ^q.Seed, Adapter: q.Adapter,
+			Prompt: []sim.Segment{{ID: q.prompt, Tokens: head}, {ID: q.Seed, Tokens: tokens - head}}}
+		if head == 0 {
+			load[i].Prompt = load[i].Prompt[1:]
 		}
-		r.Prompt = append(r.Prompt, sim.Segment{ID: q.seed, Tokens: q.tokens - head})
-		load[i] = r
 	}
 	return load
 }
 
 // scenario is the pods of the last decision, as fast as they were learned to be.
 func (p *traffic) scenario() *sim.Scenario {
-	sc := &sim.Scenario{Name: p.last.Pool, Scrape: time.Second}
+	adapters := slices.ContainsFunc(p.requests, func(q logged) bool { return q.Adapter != "" })
+	sc := &sim.Scenario{Name: p.last.Pool, Scrape: time.Second, Adapters: adapters}
 	for i := range p.last.Candidates {
 		c := &p.last.Candidates[i]
 		if c.Stats.Every > 0 {
 			sc.Scrape = c.Stats.Every
 		}
 		sc.Fleet = append(sc.Fleet, sim.PodKind{Count: 1, Config: server(c)})
-	}
-	for _, q := range p.requests {
-		sc.Adapters = sc.Adapters || q.adapter != ""
 	}
 	return sc
 }
@@ -138,11 +128,14 @@ func server(c *candidate) *engine.Config {
 // differs is how ties come out.
 const seeds = 3
 
+// asLogged stands for the profile of the last decision.
+const asLogged = "as logged"
+
 // WriteText plays the traffic with the profile of the last decision and with
 // these policies, and prints what comes of it.
-func (t *Traffic) WriteText(ctx context.Context, w io.Writer, policies []string) error {
-	for _, name := range slices.Sorted(maps.Keys(t.pools)) {
-		p := t.pools[name]
+func (t Traffic) WriteText(ctx context.Context, w io.Writer, policies []string) error {
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		p := t[name]
 		if len(p.last.Candidates) == 0 {
 			continue
 		}
@@ -150,18 +143,12 @@ func (t *Traffic) WriteText(ctx context.Context, w io.Writer, policies []string)
 		fmt.Fprintf(w, "\nsimulated: the %d requests to %s on %d pods of their learned speed; seconds to the first token\n\n", len(load), name, len(sc.Fleet))
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(table, "policy\tp50\tmean\tp95\tp99\thits\tfailed\t")
-		as := func() (sim.Policy, error) { return scorers.NewProfile(p.last.Profile, p.last.Weights) }
-		if err := play(ctx, table, "as logged", sc, load, as); err != nil {
-			return err
-		}
-		for _, policy := range policies {
-			build, err := sim.ParsePolicy(policy)
+		for _, policy := range slices.Concat([]string{asLogged}, policies) {
+			m, err := p.play(ctx, sc, load, policy)
 			if err != nil {
 				return err
 			}
-			if err := play(ctx, table, policy, sc, load, build); err != nil {
-				return err
-			}
+			fmt.Fprintf(table, "%s\t%.3g\t%.3g\t%.3g\t%.3g\t%.1f%%\t%.1f%%\t\n", policy, m.TTFT.P50, m.TTFT.Mean, m.TTFT.P95, m.TTFT.P99, 100*m.Hit, 100*m.Failed)
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -170,26 +157,25 @@ func (t *Traffic) WriteText(ctx context.Context, w io.Writer, policies []string)
 	return nil
 }
 
-// play prints medians over the seeds.
-func play(ctx context.Context, w io.Writer, name string, sc *sim.Scenario, load []sim.Request, build func() (sim.Policy, error)) error {
+// play returns the run of which the mean time to the first token is the median.
+func (p *traffic) play(ctx context.Context, sc *sim.Scenario, load []sim.Request, policy string) (m sim.Measures, err error) {
+	build := func() (sim.Policy, error) { return scorers.NewProfile(p.last.Profile, p.last.Weights) }
+	if policy != asLogged {
+		if build, err = sim.ParsePolicy(policy); err != nil {
+			return m, err
+		}
+	}
 	var runs []sim.Measures
 	for seed := range uint64(seeds) {
 		if err := ctx.Err(); err != nil {
-			return err
+			return m, err
 		}
 		out, err := sim.Run(sc, load, build, seed)
 		if err != nil {
-			return err
+			return m, err
 		}
 		runs = append(runs, sim.Measure(out))
 	}
-	median := func(of func(*sim.Measures) float64) float64 {
-		slices.SortFunc(runs, func(a, b sim.Measures) int { return cmp.Compare(of(&a), of(&b)) })
-		return of(&runs[len(runs)/2])
-	}
-	_, err := fmt.Fprintf(w, "%s\t%.3g\t%.3g\t%.3g\t%.3g\t%.1f%%\t%.1f%%\t\n", name,
-		median(func(m *sim.Measures) float64 { return m.TTFT.P50 }), median(func(m *sim.Measures) float64 { return m.TTFT.Mean }),
-		median(func(m *sim.Measures) float64 { return m.TTFT.P95 }), median(func(m *sim.Measures) float64 { return m.TTFT.P99 }),
-		100*median(func(m *sim.Measures) float64 { return m.Hit }), 100*median(func(m *sim.Measures) float64 { return m.Failed }))
-	return err
+	slices.SortFunc(runs, func(a, b sim.Measures) int { return cmp.Compare(a.TTFT.Mean, b.TTFT.Mean) })
+	return runs[len(runs)/2], nil
 }

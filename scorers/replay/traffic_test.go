@@ -38,7 +38,7 @@ func TestTrafficOfALogIsLikeTheLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := sc.Generate(1, 1)[:500]
-	var traffic Traffic
+	traffic := Traffic{}
 	real := map[string]float64{}
 	for _, policy := range []string{"latency", "round-robin"} {
 		build, err := sim.ParsePolicy(policy)
@@ -86,7 +86,7 @@ func TestTrafficOfALogIsLikeTheLoad(t *testing.T) {
 }
 
 func TestPromptsThatBeginAlike(t *testing.T) {
-	var traffic Traffic
+	traffic := Traffic{}
 	begin := time.Unix(1e9, 0)
 	add := func(after time.Duration, key uint64, tokens, cached int) {
 		traffic.Add(&Decision{Time: begin.Add(after), Prompt: key,
@@ -99,7 +99,7 @@ func TestPromptsThatBeginAlike(t *testing.T) {
 	add(2*time.Second, 1, 200, 250)
 
 	var got []string
-	for _, r := range traffic.pools[""].load() {
+	for _, r := range traffic[""].load() {
 		text := r.At.String()
 		for _, s := range r.Prompt {
 			if s.ID == 1 {
