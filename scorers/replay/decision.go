@@ -77,7 +77,3 @@ func (d *Decision) index(p *podstate.Pod) int {
 func FirstToken(c *podstate.Candidate, tokens, cached int) float64 {
 	return c.Wait + c.Speed.Base + c.Speed.Prefill(tokens, cached)
 }
-
-func (d *Decision) firstToken(c *candidate) float64 {
-	return FirstToken(c, d.Request.Tokens, c.Cached)
-}

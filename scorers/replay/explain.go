@@ -100,7 +100,7 @@ func (d *Decision) row(w io.Writer, i int, v *scorers.Verdict, scores int) {
 	}
 	adapter := [...]string{"", "resident", "free slot", "full", "missing"}[min(c.Adapter, podstate.AdapterMissing)]
 	fmt.Fprintf(w, "%ss\t%ss\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-		short(d.firstToken(c)), short(c.Wait), c.Cached, short(c.Speed.Token), c.Charge.Requests, c.Unseen, age, short(c.Trust),
+		short(FirstToken(c, d.Request.Tokens, c.Cached)), short(c.Wait), c.Cached, short(c.Speed.Token), c.Charge.Requests, c.Unseen, age, short(c.Trust),
 		known(podstate.FieldRunning, c.Stats.Running), known(podstate.FieldWaiting, c.Stats.Waiting), known(podstate.FieldKVUsage, c.Stats.KVUsage),
 		adapter, short(c.Health.Ramp))
 }
