@@ -27,7 +27,7 @@ const (
 	// keyMask leaves of a prompt's hash what policies may see. All replicas choose
 	// by the same hash, so each choice tells something of it, and a log must hold
 	// what choices are made from. With ten bits one prompt in a thousand has the
-	// same: enough to spread prompts, too little to tell that a guess is right.
+	// same: enough to spread prompts, too little to confirm a guess.
 	keyMask = 1<<10 - 1
 )
 
