@@ -20,12 +20,12 @@ type row struct {
 	utilAt  time.Duration
 	foreign foreign
 	slot    int32
-	fresh   bool    // Candidate.fresh
-	waits   bool    // turn is not 0, or backlog not empty
-	turn    float64 // batch.wait
-	mean    work
+	fresh   bool // Candidate.fresh
+	waits   bool // turn is not 0, or backlog not empty
 	speed   likely
+	turn    float64 // batch.wait
 	backlog backlog
+	mean    work
 }
 
 const (
