@@ -1,26 +1,84 @@
 package podstate
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // batch is what is known of the requests that a pod runs at once.
 type batch struct {
-	limit float64 // how many it takes, if it tells; 0: not known
+	limit float64 // how many it takes; 0: not known
+	told  bool    // it says so itself
 	stay  float64 // seconds that a request runs after its first token, moving average
+
+	crowd struct { // what scrapes say while requests wait
+		running float64 // 0: none waits
+		scrapes int     // in a row with about as many
+		ended   bool    // an answer, since the last one
+	}
 }
 
-// wait is how long a request waits for its turn, with so many others here: for
-// one of them to end, however short its prompt. Limits that are not told are not
-// guessed from what waits: guesses that differ from pod to pod cost more than
-// they tell.
-func (b *batch) wait(requests int) float64 {
+// turn is how long a request waits for its turn: for another one to end, however
+// short its prompt.
+func (p *Pod) turn() float64 {
+	b := &p.batch
 	if b.limit == 0 {
 		return 0
 	}
-	return max(0, float64(requests)+1-b.limit) * b.stay / b.limit
+	return max(0, float64(p.charge.Requests)+p.others.requests+1-b.limit) * b.stay / b.limit
+}
+
+const (
+	// fullScrapes in a row with as many requests running while others wait,
+	// though answers have ended between any two of them, show that the batch is
+	// full: each end lets the next request in. While prompts are what others wait
+	// for, the number changes.
+	fullScrapes = 4
+	// crammed is where the KV cache is what others wait for.
+	crammed = 0.9
+)
+
+// fit learns how many requests the pod runs at once, for most engines do not say.
+// Pods of a class are taken to have the same limit until they show another one.
+func (p *Pod) fit(s *Stats) {
+	b := &p.batch
+	if s.Has(FieldMaxRunning) && s.MaxRunning > 0 {
+		b.limit, b.told = float64(s.MaxRunning), true
+	}
+	if b.told || !s.Has(FieldRunning|FieldWaiting) {
+		return
+	}
+	if s.Epoch != p.stats.Epoch {
+		b.limit, b.crowd.running = 0, 0
+	}
+	if b.limit == 0 {
+		b.limit = p.speed.class.limit
+	}
+	if b.limit > 0 && s.Running > b.limit {
+		b.limit = s.Running
+		p.speed.class.limit = max(p.speed.class.limit, b.limit)
+	}
+	c, waiting := &b.crowd, s.Waiting
+	if s.Has(FieldDeferred) {
+		waiting -= s.Deferred
+	}
+	switch {
+	case waiting < 1 || p.queue.head == nil || s.KVUsage > crammed: // or only others say that they wait
+		c.running = 0
+	case math.Abs(s.Running-c.running) > 1+0.02*c.running:
+		c.running, c.scrapes, c.ended = s.Running, 1, false
+	case c.ended:
+		// A scrape between the end of one and the start of the next shows one less.
+		c.running, c.ended = max(c.running, s.Running), false
+		if c.scrapes++; c.scrapes >= fullScrapes {
+			b.limit, p.speed.class.limit = c.running, c.running
+		}
+	}
 }
 
 // left takes note of how long a request stayed.
 func (p *Pod) left(r *Reservation, now time.Time) {
+	p.batch.crowd.ended = true
 	if r.whole {
 		return
 	}

@@ -87,7 +87,7 @@ func (r *Reservation) chargeLocked(now time.Time) {
 	r.order = p.sent
 	p.tick(now)
 	r.enterLocked(now)
-	r.full = p.batch.wait(p.charge.Requests) > 0
+	r.full = p.turn() > 0
 	p.util = faded(p.util, now.Sub(p.utilAt)) + p.speed.now().of(r.work)/utilTime
 	p.utilAt = now
 	p.mean.tokens += (r.work.tokens - p.mean.tokens) * 0.1

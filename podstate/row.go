@@ -23,7 +23,7 @@ type row struct {
 	fresh   bool // Candidate.fresh
 	waits   bool // turn is not 0, or backlog not empty
 	speed   likely
-	turn    float64 // batch.wait
+	turn    float64 // Pod.turn
 	backlog backlog
 	mean    work
 }
@@ -98,7 +98,7 @@ func (t *Table) refreshLocked(p *Pod, now time.Time) {
 	p.speed.fade(now)
 	*c = Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(now),
 		Stay: p.batch.stay, Last: p.last, LastCold: p.lastCold, Answered: p.answered}
-	*r = row{until: forever, aging: forever, scraped: never, slot: int32(p.Slot), turn: p.batch.wait(p.charge.Requests),
+	*r = row{until: forever, aging: forever, scraped: never, slot: int32(p.Slot), turn: p.turn(),
 		util: p.util, mean: p.mean, speed: p.speed.likely, foreign: p.others.foreign}
 	if !p.stats.At.IsZero() {
 		c.Age, r.scraped = now.Sub(p.stats.At).Seconds(), p.stats.At.Sub(t.epoch)

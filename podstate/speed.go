@@ -83,7 +83,8 @@ func bound(x, lo, hi float64) float64 { return min(hi, max(lo, x)) }
 // class is pods of one kind of hardware.
 type class struct {
 	rate
-	known bool // by a mark; else it is all pods of the table without one
+	limit float64 // batch.limit of its pods, if one has shown it
+	known bool    // by a mark; else it is all pods of the table without one
 }
 
 // hardware are the labels that tell kinds of hardware apart.

@@ -127,9 +127,7 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 	p.adapters.scraped(s)
 	p.others.scraped(s, p.charge.Requests-int(min(uint64(p.charge.Requests), p.sent-mark)))
 	if !p.evidence.doubt {
-		if s.Has(FieldMaxRunning) {
-			p.batch.limit = float64(max(0, s.MaxRunning))
-		}
+		p.fit(s)
 		if !t.watch.all() {
 			p.count(s)
 			p.reconcile(s)

@@ -1,0 +1,101 @@
+package podstate
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// slots is a server that runs so many requests at once, for a second each, and
+// is scraped ten times a second.
+type slots struct {
+	*lane
+	limit    int
+	requests []*Reservation // the oldest first; the first ones run
+	ends     []time.Time
+	others   int // requests of others that wait
+	scrapes  int
+}
+
+func (s *slots) tick() {
+	s.after(100 * time.Millisecond)
+	for len(s.ends) > 0 && !s.ends[0].After(s.now) {
+		s.requests[0].Release(s.now)
+		s.requests, s.ends = s.requests[1:], s.ends[1:]
+		s.start()
+	}
+	s.scrapes++
+	s.table.SetStats(s.pod, &Stats{At: s.now, Every: 100 * time.Millisecond,
+		Known:   FieldRunning | FieldWaiting | FieldGenerationTokens | FieldKVUsage,
+		Running: float64(len(s.ends)), Waiting: float64(len(s.requests) - len(s.ends) + s.others), GenerationTokens: float64(s.scrapes),
+	}, s.table.BeginScrape(s.pod))
+}
+
+func (s *slots) start() {
+	for n := len(s.ends); n < min(s.limit, len(s.requests)); n++ {
+		s.requests[n].FirstToken(s.now)
+		s.requests[n].Succeeded(s.now)
+		s.ends = append(s.ends, s.now.Add(time.Second))
+	}
+}
+
+// keep has so many requests there at every time.
+func (s *slots) keep(n int, d time.Duration) {
+	for range d / (100 * time.Millisecond) {
+		s.tick()
+		if len(s.requests) < n { // one at a time, or all would end together
+			s.requests = append(s.requests, s.send(10))
+			s.start()
+		}
+	}
+}
+
+func (s *slots) wantTurn(rule string, seconds float64) {
+	s.t.Helper()
+	if got := s.table.Snapshot(s.now)[0].Wait; math.Abs(got-seconds) > 0.15*seconds+0.05 {
+		s.t.Errorf("%s: got a wait of %.3f s, want %.3f", rule, got, seconds)
+	}
+}
+
+func TestFullBatch(t *testing.T) {
+	for name, watched := range map[string]bool{"first tokens are seen": true, "nothing is seen": false} {
+		t.Run(name, func(t *testing.T) {
+			s := &slots{lane: newLane(t, watched), limit: 4}
+			s.keep(4, 5*time.Second)
+			s.wantTurn("as many as fit: nobody waits", 0)
+			s.keep(8, 10*time.Second)
+			// Of 8 requests 4 run, and four end each second.
+			if got, want := s.pod.batch.limit, 4.0; got != want {
+				t.Fatalf("limit %v was learned of a batch of %v", got, want)
+			}
+			s.wantTurn("a new one waits until five have ended", 5.0/4)
+			s.limit = 6
+			s.keep(8, 5*time.Second)
+			if got, want := s.pod.batch.limit, 6.0; got != want {
+				t.Errorf("limit %v, want %v: more run now", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatOthersWaitForIsNoLimit(t *testing.T) {
+	s := &slots{lane: newLane(t, true), limit: 100, others: 3}
+	s.keep(8, 10*time.Second)
+	if got := s.pod.batch.limit; got != 0 {
+		t.Errorf("limit %v, though none of ours waits", got)
+	}
+}
+
+func TestPodsOfAClassShareALimit(t *testing.T) {
+	s := &slots{lane: newLane(t, true), limit: 4}
+	s.keep(8, 10*time.Second)
+	both, _ := s.table.SetPods(specs(2))
+	s.table.SetStats(both[0], &Stats{At: s.now, Known: FieldRunning | FieldWaiting}, 0)
+	if got := both[0].batch.limit; got != 4 {
+		t.Errorf("a new pod's limit is %v, want that of its class, 4", got)
+	}
+	s.table.SetStats(both[0], &Stats{At: s.now.Add(time.Second), Known: FieldRunning | FieldWaiting | FieldMaxRunning, MaxRunning: 16}, 0)
+	if got := both[0].batch.limit; got != 16 {
+		t.Errorf("limit %v of a pod that says 16", got)
+	}
+}
