@@ -25,7 +25,7 @@ type cost struct {
 }
 
 var (
-	latency = &cost{wait: 1, regret: 2, stall: 0.3, batch: 0.3}
+	latency = &cost{wait: 1, regret: 2, stall: 0.1, batch: 0.1}
 	// Batch work has patience: only what costs tokens per second counts.
 	throughput = &cost{wait: 0.2, regret: 8, stall: 0.1, batch: 1}
 )
@@ -36,7 +36,7 @@ const (
 	// send a few long prompts where they stall the fewest answers, which makes most
 	// requests faster; the longer the queues, the less, because that is at the
 	// expense of those who wait longest anyway.
-	patience, relief = 32_000, 3
+	patience, relief = 8000, 3
 	// busiest bounds load/(1-load).
 	busiest = 0.95
 	// kvFree is from where on the KV cache may turn out too small. Those that it
@@ -106,4 +106,4 @@ func adapterCost(c *podstate.Candidate) float64 {
 
 // near is how much more than the best a pod may cost and still be as good: the
 // prediction is not more exact, and requests that share a beginning should meet.
-func (*cost) near(best float64) float64 { return max(0.005, 0.03*best) }
+func (*cost) near(best float64) float64 { return max(0.005, 0.01*best) }

@@ -50,7 +50,7 @@ func TestLatencyChooses(t *testing.T) {
 		{"the shorter queue, for a short prompt", 100, pods{seconds(fast, 0.1, 30), seconds(fast, 0.3, 10)}, 0},
 		{"room in the KV cache", 1000, pods{filled(seconds(fast, 0, 9), 0.95), filled(seconds(fast, 0.2, 9), 0.5)}, 1},
 		{"a KV cache that is half full is no matter", 1000, pods{filled(seconds(fast, 0, 9), 0.5), filled(seconds(fast, 0.1, 9), 0.1)}, 0},
-		{"the pod that has the adapter", 500, pods{lora(seconds(fast, 0, 5), podstate.AdapterFree, 0.02), lora(seconds(fast, 0.1, 5), podstate.AdapterResident, 0)}, 1},
+		{"the pod that has the adapter", 500, pods{lora(seconds(fast, 0, 5), podstate.AdapterFree, 0.02), lora(seconds(fast, 0.06, 5), podstate.AdapterResident, 0)}, 1},
 		{"another pod, where the one with the adapter is overrun", 500, pods{lora(seconds(fast, 0, 5), podstate.AdapterFree, 0.02), lora(seconds(fast, 0.5, 5), podstate.AdapterResident, 0)}, 0},
 		{"requests of others count", 2000, pods{with(seconds(fast, 0.1, 5), func(c *podstate.Candidate) { c.Foreign = 90 }), seconds(fast, 0.12, 5)}, 1},
 	}

@@ -202,7 +202,7 @@ func TestPromptThatFitsOnePod(t *testing.T) {
 			f.ask(Request{Tokens: 9000})
 			f.pass(time.Second)
 		}
-		if share := f.shares(); share[0]+share[1] < 0.3 {
+		if share := f.shares(); share[0]+share[1] < 0.1 {
 			t.Errorf("pods that may take 9,000 tokens of estimate got %.2f", share)
 		}
 	})

@@ -213,7 +213,7 @@ func TestFrozenMetrics(t *testing.T) {
 		}
 		f.shares()
 		f.load(5*time.Second, 100)
-		if share := f.shares()[0]; share > 0.4 {
+		if share := f.shares()[0]; share > 0.45 {
 			t.Errorf("the frozen pod got %.0f %%: its empty queue of old counts", 100*share)
 		}
 		ice.report = nil
