@@ -88,8 +88,10 @@ func (r *Reservation) chargeLocked(now time.Time) {
 	p.tick(now)
 	r.enterLocked(now)
 	r.full = p.turn() > 0
-	p.util = faded(p.util, now.Sub(p.utilAt)) + p.speed.now().of(r.work)/utilTime
-	p.utilAt = now
+	if now.After(p.utilAt) { // not if a retry brings a request that was sent before the last one
+		p.util, p.utilAt = faded(p.util, now.Sub(p.utilAt)), now
+	}
+	p.util += p.speed.now().of(r.work) / utilTime
 	p.mean.tokens += (r.work.tokens - p.mean.tokens) * 0.1
 	p.mean.square += (r.work.square - p.mean.square) * 0.1
 	p.charge.add(r.charge, 1)

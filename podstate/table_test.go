@@ -196,6 +196,23 @@ func TestServedMovesTheCharge(t *testing.T) {
 	}
 }
 
+// A retry brings a request long after it was sent: its utilization comes on top of
+// what the pod has, and nothing is taken for the time before.
+func TestServedLateAddsToUtilization(t *testing.T) {
+	for _, late := range []time.Duration{0, 20 * time.Second, 30 * time.Second, 10 * time.Minute} {
+		table := NewTable()
+		pods, _ := table.SetPods(specs(2))
+		moved := reserve(t, table, Ask{Tokens: 1000}, 0)
+		now := t0.Add(late)
+		reserve(t, table, Ask{Now: now, Tokens: 1000}, 1)
+		one := table.Snapshot(now)[1].Util
+		moved.Served(pods[1].Addr)
+		if two := table.Snapshot(now)[1].Util; two < one || two > 2.001*one {
+			t.Errorf("a request that comes %v late makes a utilization of %v of one of %v", late, two, one)
+		}
+	}
+}
+
 func BenchmarkPickAndReserve(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
