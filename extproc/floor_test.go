@@ -130,7 +130,7 @@ func benchServer(pods int) (*Server, error) {
 	pool := newPool("m", profile, addrs...)
 	for _, p := range pool.Table.Pods() {
 		pool.Table.SetStats(p, &podstate.Stats{
-			At: time.Now(), Engine: "vllm", Known: podstate.FieldRunning | podstate.FieldWaiting | podstate.FieldKVUsage,
+			At: time.Now(), Every: time.Hour, Engine: "vllm", Known: podstate.FieldRunning | podstate.FieldWaiting | podstate.FieldKVUsage,
 			Running: float64(p.Slot % 7), Waiting: float64(p.Slot % 3), KVUsage: 0.5,
 		}, 0)
 	}

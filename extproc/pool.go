@@ -26,8 +26,8 @@ type Pool struct {
 type Policy interface {
 	// Choose returns the index of the pod to use and of the one to try next, or
 	// -1 for none; then req.Refusal says why. It runs with the pool's table
-	// locked, for one request at a time, so it must not block or keep its
-	// arguments.
+	// locked, for one request at a time, so it must not block, nor keep its
+	// arguments. The candidates are the table's and must not be changed.
 	Choose(req *scorers.Request, cands []podstate.Candidate) (first, second int)
 }
 

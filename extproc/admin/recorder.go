@@ -128,7 +128,7 @@ func (w *recording) Choose(req *scorers.Request, cands []podstate.Candidate) (fi
 	if e == nil {
 		return w.policy.Choose(req, cands)
 	}
-	e.Candidates = append(e.Candidates[:0], cands...) // the policy reorders them
+	e.Candidates = append(e.Candidates[:0], cands...) // they are the table's
 	first, second = w.policy.Choose(req, cands)
 	e.Request, e.Prompt, e.First, e.Second = *req, hash, nil, nil
 	if first >= 0 {
