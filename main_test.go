@@ -105,7 +105,7 @@ func TestCommandLine(t *testing.T) {
 		{"nobody to explain", "explain last --admin 127.0.0.1:1", 1, `^$`, `^warmpath explain: .*refused\n$`},
 		{"a decision by another protocol", "explain last --admin ftp://x", 2, `^$`, `^warmpath explain: "ftp://x" is not the URL of a server; .*\n$`},
 		{"no log to replay", "replay nowhere.jsonl", 1, `^$`, `^warmpath replay: open nowhere.jsonl: .*\n$`},
-		{"an unknown profile to compare", "replay --profile latancy nowhere.jsonl", 2, `^$`, `^warmpath replay: .*"latency".*\n$`},
+		{"an unknown profile to compare", "replay --profile latancy nowhere.jsonl", 2, `^$`, `^warmpath replay: .*"latancy"; known are .* latency, .*\n$`},
 		{"an argument too many", "version now", 2, `^$`, `^warmpath version: arguments \["now"\]; takes flags only; .*\n$`},
 		{"no config", "serve", 2, `^$`, `^warmpath serve: --config is missing.*\n$`},
 		{"no such config", "serve --config nowhere.yaml", 2, `^$`, `^nowhere.yaml: the configuration cannot be read: no such file or directory\n$`},

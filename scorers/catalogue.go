@@ -48,35 +48,7 @@ func Names() []string { return slices.Sorted(maps.Keys(builders)) }
 // Profiles returns the names of the profiles, sorted.
 func Profiles() []string { return slices.Sorted(maps.Keys(presets)) }
 
-// unknown says which name was meant, perhaps, and which ones there are.
+// unknown says which names there are. Which one was meant, proto/config says.
 func unknown(kind, name string, known []string) error {
-	hint := ""
-	best := 1 + len(name)/3
-	for _, k := range known {
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); d <= best {
-			best, hint = d-1, fmt.Sprintf(", perhaps %q", k)
-		}
-	}
-	return fmt.Errorf("unknown %s %q%s; known are %s", kind, name, hint, strings.Join(known, ", "))
-}
-
-// distance is the number of letters to insert, delete or replace.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return fmt.Errorf("unknown %s %q; known are %s", kind, name, strings.Join(known, ", "))
 }

@@ -15,9 +15,8 @@ func TestNewProfileErrors(t *testing.T) {
 		weights       map[string]float64
 		want          string
 	}{
-		{"unknown profile", "latancy", nil, `unknown profile "latancy", perhaps "latency"; known are `},
-		{"unknown profile without a likeness", "x", nil, `unknown profile "x"; known are `},
-		{"unknown scorer", "latency", map[string]float64{"kvcache": 1}, `unknown scorer "kvcache", perhaps "kvCache"; known are `},
+		{"unknown profile", "latancy", nil, `unknown profile "latancy"; known are chwbl, `},
+		{"unknown scorer", "latency", map[string]float64{"kvcache": 1}, `unknown scorer "kvcache"; known are activeRequests, `},
 		{"negative weight", "latency", map[string]float64{"queue": -1}, "weight of queue is -1"},
 		{"weights that cannot choose", "latency", map[string]float64{"queue": 0, "prefix": 0}, "all weights are 0"},
 	}
