@@ -141,6 +141,9 @@ func (p *Pod) firstToken(r *Reservation, now time.Time) {
 	q := &p.queue
 	p.measure(r, now)
 	p.popThrough(r)
+	if q.head == nil {
+		p.settle() // nothing is left that could share its step
+	}
 	q.left, q.at = p.speed.now().of(q.sum), now
 	q.edge, q.exact = now, true
 }

@@ -41,41 +41,52 @@ func (s Speed) of(w work) float64 { return s.Token*w.tokens + s.Square*w.square 
 // else at some 60,000 tokens of context.
 var prior = Speed{Base: 0.02, Token: 1e-4, Square: 1.5e-9}
 
+// A sample is the time that some work took. From it the filter learns how wrong
+// each coefficient is, as the variance of its logarithm: a sample moves those
+// that have a large part in the prediction and are not yet known well, and no
+// others. So short prompts leave the square to the first long ones.
 const (
-	// learnMin is how much the newest sample weighs in the end: speed follows a
-	// change of load or of health within some twenty samples.
-	learnMin = 0.05
-	// surprise bounds the logarithm of observed/predicted that one sample may
-	// teach; a single one can be a stall, or a wrong guess of what was cached.
-	surprise = 0.7
+	unknown = 5    // of the prior: wrong by a factor of ten
+	drift   = 6e-4 // added by each sample: speed follows a change of load or of health within some twenty
+	noise   = 0.25 // of a sample: steps are shared, and what was cached is a guess
+	// surprise is how many standard deviations one sample may teach at most; it
+	// can be a stall.
+	surprise = 2
 )
 
-// rate is a learned Speed.
+// rate is a learned Speed: a Kalman filter of the logarithms of its
+// coefficients, whose errors are taken to be independent of each other.
 type rate struct {
 	Speed
 	samples float64
+	doubt   [3]float64 // variance of the logarithm of Base, Token and Square
 }
 
-// learn takes note that so much work, in so many steps, took so many seconds. It
-// goes along the gradient of the logarithm of the prediction: each coefficient
-// moves by its share in it.
+// learn takes note that so much work, in so many steps, took so many seconds.
 func (r *rate) learn(steps float64, w work, seconds float64) {
-	base, token, square := r.Base*steps, r.Token*w.tokens, r.Square*w.square
-	predicted := base + token + square
-	limit := surprise
-	if r.samples < 4 {
-		limit = 3
+	parts := [3]float64{r.Base * steps, r.Token * w.tokens, r.Square * w.square}
+	predicted := parts[0] + parts[1] + parts[2]
+	if r.samples == 0 {
+		r.doubt = [3]float64{unknown, unknown, unknown}
 	}
-	e := math.Log(max(seconds, 1e-4) / predicted)
-	e = max(-limit, min(limit, e))
 	r.samples++
-	e *= max(learnMin, 1/r.samples)
-
-	b, t, q := base/predicted, token/predicted, square/predicted
-	e /= b*b + t*t + q*q
-	r.Token = bound(r.Token*math.Exp(e*t), 1e-7, 1e-1)
-	r.Base = bound(r.Base*math.Exp(e*b), 10*r.Token, 600*r.Token)
-	r.Square = bound(r.Square*math.Exp(e*q), r.Token*1e-7, r.Token*1e-3)
+	variance := noise
+	for i := range parts {
+		parts[i] /= predicted
+		r.doubt[i] = min(unknown, r.doubt[i]+drift)
+		variance += r.doubt[i] * parts[i] * parts[i]
+	}
+	limit := surprise * math.Sqrt(variance)
+	e := bound(math.Log(max(seconds, 1e-4)/predicted), -limit, limit)
+	var by [3]float64
+	for i, share := range parts {
+		gain := r.doubt[i] * share / variance
+		by[i] = math.Exp(gain * e)
+		r.doubt[i] -= gain * share * r.doubt[i]
+	}
+	r.Token = bound(r.Token*by[1], 1e-7, 1e-1)
+	r.Base = bound(r.Base*by[0], 10*r.Token, 600*r.Token)
+	r.Square = bound(r.Square*by[2], r.Token*1e-7, r.Token*1e-3)
 }
 
 func bound(x, lo, hi float64) float64 { return min(hi, max(lo, x)) }
@@ -145,6 +156,9 @@ func (p *podSpeed) fade(now time.Time) {
 			return
 		}
 		p.own.samples = min(p.last, 64) / 2
+		for i := range p.own.doubt {
+			p.own.doubt[i] = min(unknown, 2*p.own.doubt[i])
+		}
 	}
 	p.last, p.at = p.own.samples, now
 }

@@ -173,3 +173,34 @@ func TestFillCountsWhatIsComing(t *testing.T) {
 		t.Errorf("three prompts of 744 tokens and their answers are coming: got %.3f, want 0.7", got)
 	}
 }
+
+// The first long prompts after many short ones teach how attention grows, and
+// spoil nothing of what the short ones have taught.
+func TestLongPromptsTeachTheSquare(t *testing.T) {
+	actual := Speed{Base: 0.015, Token: 0.7e-3, Square: 0.16e-6} // of a real vLLM server on a CPU
+	for _, short := range []int{0, 40, 400} {
+		table, now := NewTable(), t0
+		table.SetPods(specs(1))
+		ask := func(tokens int) (predicted float64) {
+			s := table.Snapshot(now)[0].Speed
+			r := reserve(t, table, Ask{Now: now, Tokens: tokens, Output: 100}, 0)
+			now = now.Add(time.Duration(1e9 * (actual.Base + actual.Prefill(tokens, 0))))
+			r.FirstToken(now)
+			now = now.Add(time.Second)
+			r.Release(now)
+			return (s.Base + s.Prefill(tokens, 0)) / (actual.Base + actual.Prefill(tokens, 0))
+		}
+		for i := range short {
+			ask(100 + i%5*100)
+		}
+		for range 6 {
+			ask(8000)
+		}
+		if got := ask(8000); got < 0.7 || got > 1.4 {
+			t.Errorf("after %d short prompts and six long ones, a long one is predicted to take %.2f times as long as it does", short, got)
+		}
+		if got := ask(300); short > 0 && (got < 0.7 || got > 1.4) {
+			t.Errorf("after %d short prompts and seven long ones, a short one is predicted to take %.2f times as long as it does", short, got)
+		}
+	}
+}
