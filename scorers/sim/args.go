@@ -16,6 +16,7 @@ import (
 var groups = map[string][]string{
 	"study": {"A", "C", "D1", "D2", "F", "G", "H"},
 	"aws":   {"M1", "M2", "B1", "B2", "P1", "U1"},
+	"drawn": drawnGroup(100),
 }
 
 // settings are what the command line says.
@@ -38,7 +39,7 @@ func parseArgs(args []string, out io.Writer) (*settings, error) {
 	s := &settings{scales: []float64{1}, scrapes: []time.Duration{0}, routers: []int{0}}
 	f := flag.NewFlagSet("warmpath sim", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // an error is printed once, by the caller
-	f.Func("scenario", "names separated by commas; also study, aws or all (default study)", func(v string) error {
+	f.Func("scenario", "names separated by commas; also study, aws, all of the list, or drawn: a hundred that are drawn at random (default study)", func(v string) error {
 		for name := range strings.SplitSeq(v, ",") {
 			switch {
 			case name == "all":

@@ -41,6 +41,7 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 		rows.Write(csvHead) // an error shows up at Error
 	}
 	results := map[string]*result{}
+	var first []*result // of each scenario
 	for _, name := range s.scenarios {
 		variants, err := s.variants(name)
 		if err != nil {
@@ -58,9 +59,13 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 			}
 		}
 		results[name] = done[0]
+		first = append(first, done[0])
 		if err := sweepTable(stdout, done); err != nil {
 			return err
 		}
+	}
+	if err := summary(stdout, first); err != nil {
+		return err
 	}
 	if s.policies[0] == "round-robin" {
 		if err := awsTable(stdout, results); err != nil {

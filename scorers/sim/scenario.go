@@ -158,9 +158,12 @@ func all() map[string]*Scenario {
 
 // Find returns a copy of a scenario, for the caller to change.
 func Find(name string) (*Scenario, error) {
-	s, ok := all()[name]
-	if !ok {
-		return nil, fmt.Errorf("unknown scenario %q; known: %s", name, strings.Join(Names(), ", "))
+	s := all()[name]
+	if s == nil {
+		s = draw(name)
+	}
+	if s == nil {
+		return nil, fmt.Errorf("unknown scenario %q; known: %s, and %sNUMBER for one that is drawn at random", name, strings.Join(Names(), ", "), drawnName)
 	}
 	c := *s
 	c.Name = name
