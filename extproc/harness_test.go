@@ -108,7 +108,7 @@ func newGateway(t testing.TB, cfg Config, defaultPool string, pools ...Pool) *ga
 		cfg.DrainDelay = time.Millisecond
 	}
 	if cfg.DrainTimeout == 0 {
-		cfg.DrainTimeout = 5 * time.Second
+		cfg.DrainTimeout = 30 * time.Second
 	}
 	g.server, err = New(cfg, router, pools, g.reg, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -155,7 +155,7 @@ func (g *gateway) noneInFlight() {
 
 // eventually waits for what another goroutine is about to do.
 func eventually(ok func() bool) bool {
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if ok() {
 			return true
 		}
@@ -173,7 +173,7 @@ type dialogue struct {
 
 func (g *gateway) open(t testing.TB) *dialogue {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	s, err := g.client.Process(ctx)
 	if err != nil {

@@ -342,7 +342,9 @@ func (g *gateway) count(name, label string) (sum float64) {
 }
 
 func TestHealth(t *testing.T) {
-	g := newGateway(t, Config{DrainDelay: 300 * time.Millisecond}, "", newPool("m", firstTwo{}, podA))
+	t.Parallel() // it waits most of the time
+	// The delay has to be enough for the checks on a busy machine.
+	g := newGateway(t, Config{DrainDelay: 3 * time.Second}, "", newPool("m", firstTwo{}, podA))
 	h := healthpb.NewHealthClient(g.conn)
 	check := func(name string) string {
 		r, err := h.Check(context.Background(), &healthpb.HealthCheckRequest{Service: name})

@@ -16,7 +16,7 @@ import (
 
 // patience bounds everything that should happen soon, on a machine with too
 // much to do.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // answer is what a chat answer and its last event have in common.
 type answer struct {
