@@ -75,16 +75,6 @@ func (g *gateway) metric(t testing.TB, name string) (sum float64) {
 	return sum
 }
 
-// within waits a short time for what another stream of Envoy is about to bring.
-func within(ok func() bool) bool {
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if ok() {
-			return true
-		}
-	}
-	return false
-}
-
 // stream posts and returns the lines of the response.
 func (r *rig) stream(t testing.TB, body string) (*http.Response, *bufio.Reader) {
 	t.Helper()

@@ -95,16 +95,21 @@ func events(next <-chan string) http.HandlerFunc {
 	}
 }
 
-// newDeafPod is one that no connection reaches.
+// newDeafPod is one that no connection reaches. Its port is one from which a
+// connection goes out, so that nobody else listens there.
 func newDeafPod(t testing.TB) *pod {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pod{name: "deaf", addr: netip.MustParseAddrPort(lis.Addr().String())}
-	lis.Close() // the port stays free for a while, as far as this machine is quiet
-	return p
+	t.Cleanup(func() { lis.Close() })
+	conn, err := net.Dial("tcp", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &pod{name: "deaf", addr: netip.MustParseAddrPort(conn.LocalAddr().String())}
 }
 
 // newResettingPod resets each connection when the first line of a request has

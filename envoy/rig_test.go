@@ -233,25 +233,26 @@ func startEnvoy(t testing.TB, bootstrap []byte) *envoy.Process {
 func (r *rig) checkIdle(t testing.TB) {
 	t.Helper()
 	var left string
-	for range 100 {
-		left = ""
-		if r.gateway != nil {
-			if n := r.inflight(); n != 0 {
-				left = fmt.Sprintf("%d requests hold a reservation", n)
-			}
-		}
-		if n := r.stat(t, "cluster.pods.upstream_rq_active"); n != 0 {
-			left += fmt.Sprintf(" Envoy has %d requests to pods", n)
-		}
-		if n := r.stat(t, "cluster.warmpath.upstream_rq_active"); n > 1 { // one is EDS
-			left += fmt.Sprintf(" Envoy has %d streams to warmpath", n)
-		}
-		if left == "" {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
+	if !within(func() bool { left = r.left(t); return left == "" }) {
+		t.Error("after the test:", left)
 	}
-	t.Error("after the test:", left)
+}
+
+// left is what has not ended.
+func (r *rig) left(t testing.TB) (what string) {
+	t.Helper()
+	if r.gateway != nil {
+		if n := r.inflight(); n != 0 {
+			what = fmt.Sprintf("%d requests hold a reservation", n)
+		}
+	}
+	if n := r.stat(t, "cluster.pods.upstream_rq_active"); n != 0 {
+		what += fmt.Sprintf(" Envoy has %d requests to pods", n)
+	}
+	if n := r.stat(t, "cluster.warmpath.upstream_rq_active"); n > 1 { // one is EDS
+		what += fmt.Sprintf(" Envoy has %d streams to warmpath", n)
+	}
+	return what
 }
 
 // stat reads one of Envoy's gauges or counters.
