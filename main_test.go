@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warmpath/warmpath/envoy"
 )
 
 // asCommand makes the test binary behave as warmpath, so that the process under
@@ -37,6 +39,7 @@ func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes
 	cmd = exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), asCommand+"=1")
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.SysProcAttr = envoy.ChildAttr()
 	cmd.WaitDelay = 5 * time.Second
 	return cmd, stdout, stderr
 }

@@ -126,7 +126,7 @@ func (p *Process) start(binary string, o Options) (err error) {
 	}
 	p.cmd = exec.Command(binary, args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = childAttr()
+	p.cmd.SysProcAttr = ChildAttr()
 
 	started := make(chan error)
 	go func() {

@@ -2,10 +2,10 @@ package envoy
 
 import "syscall"
 
-// childAttr gives Envoy a process group of its own, so that an interrupt at the
-// terminal reaches warmpath first, and lets the kernel end Envoy when this
-// process dies without a word.
-func childAttr() *syscall.SysProcAttr {
+// ChildAttr is for a process that must not outlive this one. It gets a process
+// group of its own, so that an interrupt at the terminal reaches this process
+// first, and the kernel ends it when this process dies without a word.
+func ChildAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// childAttr: outside of Linux nothing ends Envoy when this process is killed.
-func childAttr() *syscall.SysProcAttr { return nil }
+// ChildAttr: outside of Linux nothing ends a child when this process is killed.
+func ChildAttr() *syscall.SysProcAttr { return nil }
 
 func (p *Process) signal(s syscall.Signal) {
 	if s == syscall.SIGKILL {

@@ -226,6 +226,7 @@ func (r *Rig) startWarmpath(ctx context.Context, binary, config string) error {
 	var log bytes.Buffer
 	r.child = exec.CommandContext(ctx, binary, "serve", "--config", config)
 	r.child.Stdout, r.child.Stderr = &log, &log
+	r.child.SysProcAttr = envoy.ChildAttr()
 	r.child.Cancel = func() error { return r.child.Process.Signal(syscall.SIGTERM) }
 	r.child.WaitDelay = 10 * time.Second
 	if err := r.child.Start(); err != nil {
