@@ -55,6 +55,9 @@ func TestWarmpathIsKilled(t *testing.T) {
 					t.Errorf("a running response: %q, %v; want it complete: %v", got, err, tt.running)
 				}
 			}
+			if tt.body == http.StatusServiceUnavailable {
+				r.wantError(t, c, "a", tt.body, "picker-failed")
+			}
 			for range 10 {
 				if got := r.status(t, c, chat("a")); got != tt.body {
 					t.Errorf("a request with a body: %d, want %d", got, tt.body)
