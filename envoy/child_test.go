@@ -72,8 +72,7 @@ func serveGateway(words []string) error {
 	for _, w := range words[1:] {
 		pods = append(pods, netip.MustParseAddrPort(w))
 	}
-	if err := g.setPods(context.Background(), "a", pods...); err != nil {
-		return err
+	for g.setPods(context.Background(), "a", pods...) != nil { // an Envoy is late
 	}
 	fmt.Println(g.addr)
 	_, err = io.Copy(io.Discard, os.Stdin)

@@ -58,6 +58,10 @@ func startGateway(t testing.TB, addr string, pools map[string][]*pod, observe ex
 	if err != nil {
 		t.Fatal(err)
 	}
+	// An Envoy that has connected already is late until all pools are set.
+	for name, pods := range pools {
+		g.eds.Set(t.Context(), name, addrs(pods))
+	}
 	for name, pods := range pools {
 		g.mustSetPods(t, name, pods...)
 	}
@@ -124,13 +128,14 @@ func specs(addrs ...netip.AddrPort) []podstate.Spec {
 
 func (g *gateway) mustSetPods(t testing.TB, pool string, pods ...*pod) {
 	t.Helper()
-	addrs := make([]netip.AddrPort, len(pods))
-	for i, p := range pods {
-		addrs[i] = p.addr
+	waitFor(t, "Envoy to take the pods of "+pool, func() bool { return g.setPods(t.Context(), pool, addrs(pods)...) == nil })
+}
+
+func addrs(pods []*pod) (list []netip.AddrPort) {
+	for _, p := range pods {
+		list = append(list, p.addr)
 	}
-	if err := g.setPods(t.Context(), pool, addrs...); err != nil {
-		t.Fatal(err)
-	}
+	return list
 }
 
 // inflight is how many requests hold a reservation.
