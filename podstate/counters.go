@@ -49,7 +49,7 @@ func (p *Pod) count(s *Stats) {
 		if in := s.Running + s.Waiting; in > 0 && s.Has(FieldRunning|FieldWaiting) {
 			batch *= s.Running / in
 		}
-		p.learn(generated/max(1, batch), work{tokens, tokens * p.mean.square / p.mean.tokens}, p.busy.seconds)
+		p.learn(generated/max(1, batch), work{tokens, tokens * p.mean.square / p.mean.tokens}, p.busy.seconds, noiseSum)
 	}
 	p.counted, p.busy = s, busy{at: p.busy.at}
 }
@@ -62,7 +62,7 @@ func (p *Pod) lived(r *Reservation, now time.Time) {
 		return
 	}
 	if took := now.Sub(r.sent).Seconds(); r.wait < took/2 {
-		p.learn(r.output, r.work, took-r.wait)
+		p.learn(r.output, r.work, took-r.wait, noiseSum)
 	}
 }
 

@@ -23,6 +23,7 @@ type queue struct {
 	batch struct { // prompts that were processed in one step
 		work    work
 		seconds float64
+		noise   float64 // see rate.learn
 	}
 }
 
@@ -183,7 +184,10 @@ func (p *Pod) measure(r *Reservation, now time.Time) {
 	}
 	p.settle()
 	if !r.full {
-		q.batch.work, q.batch.seconds = w, seconds
+		q.batch.work, q.batch.seconds, q.batch.noise = w, seconds, noiseSome
+		if r.table.watch.all() {
+			q.batch.noise = noiseAll
+		}
 	}
 }
 
@@ -191,14 +195,14 @@ func (p *Pod) measure(r *Reservation, now time.Time) {
 func (p *Pod) settle() {
 	b := &p.queue.batch
 	if b.seconds > 0 {
-		p.learn(1, b.work, b.seconds)
+		p.learn(1, b.work, b.seconds, b.noise)
 	}
 	b.seconds = 0
 }
 
-func (p *Pod) learn(steps float64, w work, seconds float64) {
+func (p *Pod) learn(steps float64, w work, seconds, noise float64) {
 	before := p.speed.now().Token
-	p.speed.learn(steps, w, seconds)
+	p.speed.learn(steps, w, seconds, noise)
 	p.queue.left *= p.speed.now().Token / before
 }
 

@@ -48,7 +48,11 @@ var prior = Speed{Base: 0.02, Token: 1e-4, Square: 1.5e-9}
 const (
 	unknown = 5    // of the prior: wrong by a factor of ten
 	drift   = 6e-4 // added by each sample: speed follows a change of load or of health within some twenty
-	noise   = 0.25 // of a sample: steps are shared, and what was cached is a guess
+	// Noise of a sample, as the variance of its logarithm. Steps are shared, and
+	// what was cached is a guess. If but some first tokens are seen, it is not
+	// sure which prompts were processed before; sums of counters, or of whole
+	// answers, mix prompts and decoding.
+	noiseAll, noiseSome, noiseSum = 0.25, 3, 10
 	// surprise is how many standard deviations one sample may teach at most; it
 	// can be a stall.
 	surprise = 2
@@ -63,7 +67,7 @@ type rate struct {
 }
 
 // learn takes note that so much work, in so many steps, took so many seconds.
-func (r *rate) learn(steps float64, w work, seconds float64) {
+func (r *rate) learn(steps float64, w work, seconds, noise float64) {
 	parts := [3]float64{r.Base * steps, r.Token * w.tokens, r.Square * w.square}
 	predicted := parts[0] + parts[1] + parts[2]
 	if r.samples == 0 {
@@ -191,10 +195,10 @@ func (p *likely) now() Speed {
 	}
 }
 
-func (p *podSpeed) learn(steps float64, w work, seconds float64) {
+func (p *podSpeed) learn(steps float64, w work, seconds, noise float64) {
 	if p.own.samples == 0 {
 		p.own.Speed = p.class.Speed
 	}
-	p.own.learn(steps, w, seconds)
-	p.class.learn(steps, w, seconds)
+	p.own.learn(steps, w, seconds, noise)
+	p.class.learn(steps, w, seconds, noise)
 }
