@@ -18,7 +18,6 @@ import (
 	"github.com/warmpath/warmpath/examples/load"
 	"github.com/warmpath/warmpath/examples/rig"
 	"github.com/warmpath/warmpath/scorers/sim"
-	"github.com/warmpath/warmpath/scorers/sim/engine"
 )
 
 type options struct {
@@ -131,15 +130,9 @@ func simulate(sc *sim.Scenario, requests []sim.Request, policy string, seed uint
 }
 
 func play(ctx context.Context, sc *sim.Scenario, plan []load.Request, policy string, o options) (ttft []float64, failed int, late time.Duration, err error) {
-	var pods []engine.Config
-	for _, k := range sc.Fleet {
-		e, err := engine.Preset(k.Preset)
-		if err != nil {
-			return nil, 0, 0, err
-		}
-		for range k.Count {
-			pods = append(pods, e)
-		}
+	pods, err := sc.Engines()
+	if err != nil {
+		return nil, 0, 0, err
 	}
 	profile := policy
 	if policy == "round-robin" {

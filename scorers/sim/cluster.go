@@ -83,11 +83,11 @@ func Run(sc *Scenario, load []Request, newPolicy func() (Policy, error), seed ui
 		}
 		c.routers = append(c.routers, newRouter(sc, p, rand.New(rand.NewPCG(c.rng.Uint64(), 3))))
 	}
-	for _, k := range sc.pods() {
-		cfg, err := k.config()
-		if err != nil {
-			return nil, err
-		}
+	engines, err := sc.Engines()
+	if err != nil {
+		return nil, err
+	}
+	for _, cfg := range engines {
 		c.pods = append(c.pods, &pod{cfg: cfg, flights: map[*flight]struct{}{}})
 		if err := c.start(len(c.pods) - 1); err != nil {
 			return nil, err

@@ -58,3 +58,14 @@ func TestSummary(t *testing.T) {
 		}
 	}
 }
+
+func TestFrontier(t *testing.T) {
+	runs := func(p50, p99 float64) []Measures { return []Measures{{TTFT: Spread{p50, 1, 1, p99}}} }
+	r := &result{study: &study{policies: []string{"fast", "fair", "neither", "twin"}, seeds: 1},
+		runs: [][][]Measures{{runs(1, 9), runs(2, 5), runs(2, 6), runs(2, 5)}}}
+	for p, want := range []string{"yes", "yes", "< fair", "yes"} {
+		if got := r.frontier(0, p); got != want {
+			t.Errorf("%s: %q, want %q", r.policies[p], got, want)
+		}
+	}
+}

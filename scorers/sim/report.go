@@ -43,7 +43,7 @@ func (r *result) table(w io.Writer, k int) error {
 	runs := r.runs[k]
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\nload ×%g, %.0f requests; seconds to first token, whole answer, per token\n", r.scales[k], mean(values(runs[0], func(m *Measures) float64 { return float64(m.Requests) })))
-	fmt.Fprintln(t, "policy\tp50\tmean\tp95\tp99\tanswer p50\tp99\ttoken p50\tp99\thits\tfailed\tunfinished\ttokens/s\tpreempted\tworst mean\tcollapsed\t")
+	fmt.Fprintln(t, "policy\tp50\tmean\tp95\tp99\tanswer p50\tp99\ttoken p50\tp99\thits\tfailed\tunfinished\ttokens/s\tpreempted\tworst mean\tcollapsed\tfrontier\t")
 	fallen := collapsed(runs)
 	for p, name := range r.policies {
 		col := func(of func(*Measures) float64) float64 { return median(values(runs[p], of)) }
@@ -55,12 +55,12 @@ func (r *result) table(w io.Writer, k int) error {
 		for _, c := range four {
 			fmt.Fprintf(t, "%s\t", digits(col(c.of)))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f%%\t%.1f%%\t%.1f%%\t%.0f\t%.0f\t%s\t%d/%d\t\n",
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.1f%%\t%.1f%%\t%.1f%%\t%.0f\t%.0f\t%s\t%d/%d\t%s\t\n",
 			digits(col(func(m *Measures) float64 { return m.Total.P50 })), digits(col(func(m *Measures) float64 { return m.Total.P99 })),
 			digits(col(func(m *Measures) float64 { return m.TPOT.P50 })), digits(col(func(m *Measures) float64 { return m.TPOT.P99 })),
 			100*col(func(m *Measures) float64 { return m.Hit }), 100*col(func(m *Measures) float64 { return m.Failed }),
 			100*col(func(m *Measures) float64 { return m.Unfinished }), col(func(m *Measures) float64 { return m.Throughput }),
-			col(func(m *Measures) float64 { return float64(m.Preemptions) }), digits(worst), fallen[p], r.seeds)
+			col(func(m *Measures) float64 { return float64(m.Preemptions) }), digits(worst), fallen[p], r.seeds, r.frontier(k, p))
 	}
 	if err := t.Flush(); err != nil || len(r.policies) < 2 {
 		return err
@@ -75,6 +75,31 @@ func (r *result) table(w io.Writer, k int) error {
 		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+// frontier is "yes" for a policy on the frontier, and else names one that is better
+// in all four times to first token, or as good.
+func (r *result) frontier(k, p int) string {
+	for q, name := range r.policies {
+		if q != p && r.beats(k, q, p) {
+			return "< " + name
+		}
+	}
+	return "yes"
+}
+
+// beats reports whether no time of q is longer than that of p, and one is
+// shorter.
+func (r *result) beats(k, q, p int) bool {
+	shorter := false
+	for i := range four {
+		a, b := r.ttft(k, q, i), r.ttft(k, p, i)
+		if !(a <= b) {
+			return false
+		}
+		shorter = shorter || a < b
+	}
+	return shorter
 }
 
 func multiple(r Ratio) string {

@@ -53,6 +53,18 @@ func (k *PodKind) config() (engine.Config, error) {
 	return c, err
 }
 
+// Engines are the model servers of the fleet, one for each pod.
+func (s *Scenario) Engines() (list []engine.Config, err error) {
+	for _, k := range s.pods() {
+		c, err := k.config()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
 // pods lists each pod's kind.
 func (s *Scenario) pods() (list []*PodKind) {
 	for i := range s.Fleet {
