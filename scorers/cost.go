@@ -32,9 +32,9 @@ var (
 
 const (
 	// patience, in tokens of work of the fastest pod, is where T²/patience is as
-	// much as T, or relief times the shortest T where that is more. Below, the pool may
-	// send a few long prompts where they stall the fewest answers, which makes most
-	// requests faster; the longer the queues, the less, because that is at the
+	// much as T, or relief times the shortest T where that is more. Below, the pool
+	// may send a few long prompts where they stall the fewest answers, which makes
+	// most requests faster; the longer the queues, the less, because that is at the
 	// expense of those who wait longest anyway.
 	patience, relief = 8000, 3
 	// busiest bounds load/(1-load).
@@ -65,7 +65,10 @@ func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {
 	slope := 1 + 2*soonest/scale // of T + T²/scale: what one more second costs those who wait
 	for i := range pods {
 		c := &pods[i]
-		load := min(busiest, c.Util)
+		load := c.Util
+		if load > busiest { // cheaper than min, which must mind NaN
+			load = busiest
+		}
 		needless := c.Speed.Prefill(cached, c.Cached)
 		active := float64(c.Charge.Requests) + c.Foreign
 
@@ -86,11 +89,14 @@ func memory(c *podstate.Candidate, req *Request) float64 {
 	if c.Stats.Has(podstate.FieldKVTokens) && c.Stats.KVTokens > 0 {
 		fill += float64(req.Tokens-c.Cached+req.Output) / float64(c.Stats.KVTokens)
 	}
+	over := fill - kvFree
+	if over <= 0 {
+		return 0
+	}
 	stay := c.Stay
 	if stay == 0 { // nothing has ended there yet
 		stay = stayUnknown
 	}
-	over := max(0, fill-kvFree)
 	if over < 1-kvFree {
 		return kvWaits * stay * over * over / (2 * (1 - kvFree))
 	}
