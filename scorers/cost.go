@@ -37,6 +37,10 @@ const (
 	// most requests faster; the longer the queues, the less, because that is at the
 	// expense of those who wait longest anyway.
 	patience, relief = 8000, 3
+	// long is a prompt that counts twice for those who are there, because it shuts
+	// the pod for as many who come while it is processed. Two of them belong on one
+	// pod, one after the other, and not on two.
+	long = 50_000
 	// busiest bounds load/(1-load).
 	busiest = 0.95
 	// kvFree is from where on the KV cache may turn out too small. Those that it
@@ -71,10 +75,11 @@ func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {
 		}
 		needless := c.Speed.Prefill(cached, c.Cached)
 		active := float64(c.Charge.Requests) + c.Foreign
+		own := float64(req.Tokens - c.Cached)
 
 		out[i] += out[i]*out[i]/scale +
 			k.regret*load/(1-load)*slope*needless +
-			k.stall*active*c.Speed.Token*float64(req.Tokens-c.Cached) +
+			k.stall*active*c.Speed.Token*own*(1+own/long) +
 			k.batch*active*c.Speed.Base +
 			memory(c, req) +
 			adapterCost(c)
