@@ -52,7 +52,7 @@ func TestLatencyChooses(t *testing.T) {
 		{"a KV cache that is half full is no matter", 1000, pods{filled(seconds(fast, 0, 9), 0.5), filled(seconds(fast, 0.1, 9), 0.1)}, 0},
 		{"the pod that has the adapter", 500, pods{lora(seconds(fast, 0, 5), podstate.AdapterFree, 0.02), lora(seconds(fast, 0.06, 5), podstate.AdapterResident, 0)}, 1},
 		{"another pod, where the one with the adapter is overrun", 500, pods{lora(seconds(fast, 0, 5), podstate.AdapterFree, 0.02), lora(seconds(fast, 0.5, 5), podstate.AdapterResident, 0)}, 0},
-		{"a very long prompt behind another one, not on one more busy pod", 80_000, pods{seconds(fast, 2, 3), seconds(fast, 0, 40)}, 0},
+		{"a very long prompt behind another one, not on one more busy pod", 80_000, pods{seconds(fast, 2, 3), seconds(fast, 0, 15)}, 0},
 		{"requests of others count", 2000, pods{with(seconds(fast, 0.1, 5), func(c *podstate.Candidate) { c.Foreign = 90 }), seconds(fast, 0.12, 5)}, 1},
 	}
 	for _, tt := range tests {
