@@ -128,7 +128,7 @@ func TestARefusalIsNoTime(t *testing.T) {
 }
 
 func TestUnknownPolicy(t *testing.T) {
-	if _, err := NewStudy([]string{"latancy"}); err == nil || !strings.Contains(err.Error(), `"latency"`) {
+	if _, err := NewStudy([]string{"latancy"}); err == nil || !strings.Contains(err.Error(), "latency") {
 		t.Errorf("got %v", err)
 	}
 }
