@@ -56,33 +56,60 @@ const (
 
 var _ policy = (*cost)(nil)
 
-func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {
+// terms are those of one pod's cost, seconds, in the order of their weights.
+type terms [7]float64
+
+var costTerms = [len(terms{})]string{"first", "patience", "regret", "stall", "batch", "memory", "adapter"}
+
+func (k *cost) weights() terms {
+	return terms{k.wait, k.wait * k.wait, k.regret, k.stall, k.batch, 1, 1}
+}
+
+// pool is what the cost of each pod depends on of all of them.
+type pool struct {
+	cached   int     // tokens that the best pod has
+	patience float64 // seconds
+	slope    float64 // of T + T²/patience: what one more second costs those who wait
+}
+
+// pool returns what is so, and sets each pod's T.
+func (k *cost) pool(req *Request, pods []podstate.Candidate, ts []float64) pool {
 	cached, fastest, soonest := 0, math.Inf(1), math.Inf(1)
 	for i := range pods {
 		c := &pods[i]
-		out[i] = k.wait * (c.Wait + c.Speed.Base + c.Speed.Prefill(req.Tokens, c.Cached))
 		cached = max(cached, c.Cached)
 		fastest = min(fastest, c.Speed.Token)
-		soonest = min(soonest, out[i])
+		ts[i] = c.Wait + c.Speed.Base + c.Speed.Prefill(req.Tokens, c.Cached)
+		soonest = min(soonest, k.wait*ts[i])
 	}
 	scale := max(1e-9, patience*fastest, relief*soonest)
-	slope := 1 + 2*soonest/scale // of T + T²/scale: what one more second costs those who wait
-	for i := range pods {
-		c := &pods[i]
-		load := c.Util
-		if load > busiest { // cheaper than min, which must mind NaN
-			load = busiest
-		}
-		needless := c.Speed.Prefill(cached, c.Cached)
-		active := float64(c.Charge.Requests) + c.Foreign
-		own := float64(req.Tokens - c.Cached)
+	return pool{cached, scale, 1 + 2*soonest/scale}
+}
 
-		out[i] += out[i]*out[i]/scale +
-			k.regret*load/(1-load)*slope*needless +
-			k.stall*active*c.Speed.Token*own*(1+own/long) +
-			k.batch*active*c.Speed.Base +
-			memory(c, req) +
-			adapterCost(c)
+func (p *pool) terms(req *Request, c *podstate.Candidate, t float64, out *terms) {
+	load := c.Util
+	if load > busiest { // cheaper than min, which must mind NaN
+		load = busiest
+	}
+	active := float64(c.Charge.Requests) + c.Foreign
+	own := float64(req.Tokens - c.Cached)
+	*out = terms{
+		t,
+		t * t / p.patience,
+		load / (1 - load) * p.slope * c.Speed.Prefill(p.cached, c.Cached),
+		active * c.Speed.Token * own * (1 + own/long),
+		active * c.Speed.Base,
+		memory(c, req),
+		adapterCost(c),
+	}
+}
+
+func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {
+	pool, w := k.pool(req, pods, out), k.weights()
+	var t terms
+	for i := range pods {
+		pool.terms(req, &pods[i], out[i], &t)
+		out[i] = w[0]*t[0] + w[1]*t[1] + w[2]*t[2] + w[3]*t[3] + w[4]*t[4] + w[5]*t[5] + w[6]*t[6]
 	}
 }
 

@@ -13,14 +13,15 @@ import (
 type Verdict struct {
 	Filter string  // what passed over the pod; empty: nothing
 	Cost   float64 // the lowest wins; NaN for a pod that was passed over
-	Scores []Score // of a weighted profile
+	Scores []Score // what the cost is made of, for the profiles that add it up
 }
 
-// Score is one scorer's part in a verdict.
+// Score is one part of a cost: a scorer of a weighted profile, or a term of a
+// cost in seconds.
 type Score struct {
 	Name   string
 	Weight float64
-	Value  float64 // 0 to 1
+	Value  float64 // 0 to 1, or seconds
 }
 
 // Explain returns the verdict on each pod by the code that Choose runs. It is
@@ -65,11 +66,21 @@ func (p *Profile) Explain(req *Request, pods []podstate.Candidate) []Verdict {
 	for k, i := range left {
 		verdicts[i].Cost = costs[k]
 	}
-	if w, ok := policy.(*weighted); ok {
-		for _, part := range w.parts {
+	switch policy := policy.(type) {
+	case *weighted:
+		for _, part := range policy.parts {
 			part.scorer.Score(req, some, costs)
 			for k, i := range left {
 				verdicts[i].Scores = append(verdicts[i].Scores, Score{part.name, part.weight, costs[k]})
+			}
+		}
+	case *cost:
+		pool := policy.pool(req, some, costs)
+		for k, i := range left {
+			var parts terms
+			pool.terms(req, &some[k], costs[k], &parts)
+			for j, weight := range policy.weights() {
+				verdicts[i].Scores = append(verdicts[i].Scores, Score{costTerms[j], weight, parts[j]})
 			}
 		}
 	}
