@@ -64,7 +64,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	fmt.Fprintf(out, "  slow  %s  %s   (Llama 8B on an A10G, simulated)\n", r.Pods[2].Addr, r.Pods[3].Addr)
 	fmt.Fprintf(out, "\nSend a request yourself:\n\n  curl -N http://%s/v1/chat/completions -H 'content-type: application/json' \\\n"+
 		"    -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":20,\"stream\":true}'\n", r.Warmpath, rig.Model)
-	fmt.Fprintf(out, "\nWhat warmpath sees:  curl http://%s/metrics\n\n", r.Admin)
+	fmt.Fprintf(out, "\nWhat warmpath sees:     curl http://%s/pods\nWhy it chose as it did: bin/warmpath explain --admin http://%s last\n\n", r.Admin, r.Admin)
 
 	plan := load.Mix{Model: rig.Model, Duration: o.duration, Rate: o.rate, Seed: 1,
 		Apps: 8, SystemTokens: 1500, LongShare: 0.05, LongTokens: 4000}.Plan()
@@ -116,11 +116,21 @@ func play(ctx context.Context, out io.Writer, r *rig.Rig, name, addr string, pla
 
 func progress(out io.Writer, name string, done, total int) {
 	const width = 40
-	if step := max(1, total/200); done%step != 0 && done != total {
+	if step := max(1, total/200); done != total && (done%step != 0 || !terminal(out)) {
 		return
 	}
 	full := width * done / total
 	fmt.Fprintf(out, "\r%-12s [%s%s] %d/%d", name, strings.Repeat("#", full), strings.Repeat(".", width-full), done, total)
+}
+
+// terminal reports whether a line can be written over.
+func terminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 func table(out io.Writer, a, b outcome) {
