@@ -1,9 +1,6 @@
 package podstate
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // batch is what is known of the requests that a pod runs at once.
 type batch struct {
@@ -32,8 +29,9 @@ const (
 	// fullScrapes in a row with as many requests running while others wait,
 	// though answers have ended between any two of them, show that the batch is
 	// full: each end lets the next request in. While prompts are what others wait
-	// for, the number changes.
-	fullScrapes = 4
+	// for, the number changes. A limit that was seen by chance is lifted by the
+	// first scrape that shows more, for it forbids nothing.
+	fullScrapes = 10
 	// crammed is where the KV cache is what others wait for.
 	crammed = 0.9
 )
@@ -65,11 +63,11 @@ func (p *Pod) fit(s *Stats) {
 	switch {
 	case waiting < 1 || p.queue.head == nil || s.KVUsage > crammed: // or only others say that they wait
 		c.running = 0
-	case math.Abs(s.Running-c.running) > 1+0.02*c.running:
+	// A scrape between the end of one and the start of the next shows one less.
+	case s.Running > c.running || c.running-s.Running > 1+0.02*c.running:
 		c.running, c.scrapes, c.ended = s.Running, 1, false
 	case c.ended:
-		// A scrape between the end of one and the start of the next shows one less.
-		c.running, c.ended = max(c.running, s.Running), false
+		c.ended = false
 		if c.scrapes++; c.scrapes >= fullScrapes {
 			b.limit, p.speed.class.limit = c.running, c.running
 		}

@@ -99,3 +99,30 @@ func TestPodsOfAClassShareALimit(t *testing.T) {
 		t.Errorf("limit %v of a pod that says 16", got)
 	}
 }
+
+// While prompts are what others wait for, the number of those that run wanders.
+func TestOnlyAConstantNumberIsALimit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		running func(i int) int
+		want    float64
+	}{
+		"as many, or one less between an end and the next start": {func(i int) int { return 8 - i%2 }, 8},
+		"growing":              {func(i int) int { return 8 + i }, 0},
+		"growing now and then": {func(i int) int { return 8 + i/5 }, 0},
+		"shrinking":            {func(i int) int { return 100 - i }, 0},
+		"up and down":          {func(i int) int { return 8 + []int{0, 1, 2, 1, 0, -1, -2, -1}[i%8] }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLane(t, true)
+			l.send(10)
+			for i := range 40 {
+				l.after(time.Second)
+				l.pod.batch.crowd.ended = true
+				l.table.SetStats(l.pod, &Stats{At: l.now, Known: FieldRunning | FieldWaiting, Running: float64(tt.running(i)), Waiting: 5}, 0)
+			}
+			if got := l.pod.batch.limit; got != tt.want {
+				t.Errorf("limit %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
