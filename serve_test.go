@@ -169,6 +169,10 @@ func fakePod(t *testing.T, waiting int) (addr string) {
 		const labels = `{engine="0",model_name="m"}`
 		fmt.Fprintf(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running%s %d\n", labels, min(waiting, 8))
 		fmt.Fprintf(w, "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting%s %d\n", labels, waiting)
+		// With counters, speeds are learned from them, and not from how long this
+		// machine takes.
+		fmt.Fprintf(w, "# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total%s 0\n", labels)
+		fmt.Fprintf(w, "# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total%s 0\n", labels)
 		fmt.Fprintf(w, "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc%s %g\n", labels, min(0.9, float64(waiting)/10))
 	}))
 	t.Cleanup(pod.Close)
