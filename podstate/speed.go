@@ -47,7 +47,7 @@ var prior = Speed{Base: 0.02, Token: 1e-4, Square: 1.5e-9}
 // others. So short prompts leave the square to the first long ones.
 const (
 	unknown = 5    // of the prior: wrong by a factor of ten
-	drift   = 6e-4 // added by each sample: speed follows a change of load or of health within some twenty
+	drift   = 6e-4 // added by each sample: speed follows a change to a tenth or to tenfold within some fifty
 	// Noise of a sample, as the variance of its logarithm. Steps are shared, and
 	// what was cached is a guess. If but some first tokens are seen, it is not
 	// sure which prompts were processed before; sums of counters, or of whole
