@@ -273,9 +273,8 @@ func (l *loadTime) learn(seconds float64) {
 // request would wait for, too: those that are deferred wait for an adapter slot,
 // which is nothing to a request without an adapter, or with one that has a slot.
 func (c *Candidate) Waits() float64 {
-	w := c.Stats.Waiting
-	if c.Stats.Has(FieldDeferred) && c.Adapter <= AdapterResident {
-		w -= c.Stats.Deferred
+	if c.Adapter <= AdapterResident {
+		return max(0, c.Stats.queued())
 	}
-	return max(0, w)
+	return max(0, c.Stats.Waiting)
 }

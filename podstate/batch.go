@@ -56,12 +56,9 @@ func (p *Pod) fit(s *Stats) {
 		b.limit = s.Running
 		p.speed.class.limit = max(p.speed.class.limit, b.limit)
 	}
-	c, waiting := &b.crowd, s.Waiting
-	if s.Has(FieldDeferred) {
-		waiting -= s.Deferred
-	}
+	c := &b.crowd
 	switch {
-	case waiting < 1 || p.queue.head == nil || s.KVUsage > crammed: // or only others say that they wait
+	case s.queued() < 1 || p.queue.head == nil || s.KVUsage > crammed: // or only others say that they wait
 		c.running = 0
 	// A scrape between the end of one and the start of the next shows one less.
 	case s.Running > c.running || c.running-s.Running > 1+0.02*c.running:

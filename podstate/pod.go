@@ -146,6 +146,14 @@ type Stats struct {
 // Has reports whether all fields in f were reported.
 func (s *Stats) Has(f Field) bool { return s.Known&f == f }
 
+// queued is how many requests wait that need no adapter slot.
+func (s *Stats) queued() float64 {
+	if s.Has(FieldDeferred) {
+		return s.Waiting - s.Deferred
+	}
+	return s.Waiting
+}
+
 // AdapterState says what it takes for a pod to run a request's adapter.
 type AdapterState uint8
 

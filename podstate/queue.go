@@ -212,10 +212,7 @@ func (p *Pod) reconcile(st *Stats) {
 	if !st.Has(FieldWaiting) || q.head == nil || st.still(p.stats) {
 		return
 	}
-	waiting := st.Waiting
-	if st.Has(FieldDeferred) {
-		waiting -= st.Deferred
-	}
+	waiting := st.queued()
 	s := p.speed.now()
 	// Gauges move when a step ends: what came during the last one is not in them.
 	young := st.At.Add(-time.Duration(1e9 * (0.05 + 4096*s.Token)))
