@@ -231,7 +231,7 @@ func (t *Table) fillAdaptersLocked(name string, cands []Candidate) {
 		if c.Adapter == AdapterFull {
 			// All requests of one adapter must end first. That is the longest of
 			// several stays, if nobody sends more of them.
-			c.AdapterWait += c.Pod.batch.stay * (1 + math.Log(float64(a.fewest())))
+			c.AdapterWait += c.Stay * (1 + math.Log(float64(a.fewest())))
 		}
 	}
 }

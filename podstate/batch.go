@@ -1,12 +1,18 @@
 package podstate
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // batch is what is known of the requests that a pod runs at once.
 type batch struct {
 	limit float64 // how many it takes; 0: not known
 	told  bool    // it says so itself
-	stay  float64 // seconds that a request runs after its first token, moving average
+	stay  float64 // seconds that those that have ended ran after their first token, moving average; 0: none has
+
+	running int     // of this replica
+	begun   float64 // sum of when they began, seconds since Table.epoch
 
 	crowd struct { // what scrapes say while requests wait
 		running float64 // 0: none waits
@@ -15,14 +21,64 @@ type batch struct {
 	}
 }
 
-// turn is how long a request waits for its turn: for another one to end, however
-// short its prompt.
-func (p *Pod) turn() float64 {
-	b := &p.batch
-	if b.limit == 0 {
+// turns is how long a request waits for its turn, in stays: for another one to
+// end, however short its prompt.
+func (p *Pod) turns() float64 {
+	limit := p.batch.limit
+	if limit == 0 {
 		return 0
 	}
-	return max(0, float64(p.charge.Requests)+p.others.requests+1-b.limit) * b.stay / b.limit
+	return max(0, float64(p.charge.Requests)+p.others.requests+1-limit) / limit
+}
+
+// stay tells how long requests run after their first tokens, as a pick reads it.
+// What has ended says nothing of those that have not, and those alone are waited
+// for: what has run for long will run for long.
+type stay struct {
+	usual float64 // seconds
+	begun float64 // when those that run began, in the mean, seconds since Table.epoch; +Inf: none runs
+}
+
+func (b *batch) stays() stay {
+	s := stay{b.stay, math.Inf(1)}
+	if b.stay == 0 {
+		s.usual = stayUnknown
+	}
+	if b.running > 0 {
+		s.begun = b.begun / float64(b.running)
+	}
+	return s
+}
+
+// seconds is how long they run, as of now, in seconds since Table.epoch. Half of
+// the mean age is more than the usual stay only where those that run are out of
+// the ordinary: where they are not, and stays scatter by v times their mean, the
+// mean age is (1+v²)/2 of it (the paradox of inspection).
+func (s stay) seconds(now float64) float64 { return max(s.usual, (now-s.begun)/2) }
+
+// stayUnknown is a middling answer, seconds.
+const stayUnknown = 5
+
+// begins says that the prompt of r was processed at this time, or again that it
+// was.
+func (b *batch) begins(r *Reservation, at time.Time) {
+	b.leaves(r)
+	r.begun = at
+	b.running++
+	b.begun += at.Sub(r.table.epoch).Seconds()
+}
+
+// leaves says that r does not run there any more.
+func (b *batch) leaves(r *Reservation) {
+	if r.begun.IsZero() {
+		return
+	}
+	b.running--
+	b.begun -= r.begun.Sub(r.table.epoch).Seconds()
+	if b.running == 0 {
+		b.begun = 0 // of rounding
+	}
+	r.begun = time.Time{}
 }
 
 const (
@@ -71,18 +127,13 @@ func (p *Pod) fit(s *Stats) {
 	}
 }
 
-// left takes note of how long a request stayed.
-func (p *Pod) left(r *Reservation, now time.Time) {
-	p.batch.crowd.ended = true
+// ended takes note of how long a request stayed, which has been processed.
+func (b *batch) ended(r *Reservation, now time.Time) {
+	b.crowd.ended = true
 	if r.whole {
 		return
 	}
-	begun := r.begun
-	if begun.IsZero() {
-		begun = r.sent.Add(time.Duration(1e9 * r.wait))
-	}
-	b := &p.batch
-	x := max(0, now.Sub(begun).Seconds())
+	x := max(0, now.Sub(r.begun).Seconds())
 	if b.stay == 0 {
 		b.stay = x
 	}

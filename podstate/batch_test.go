@@ -126,3 +126,51 @@ func TestOnlyAConstantNumberIsALimit(t *testing.T) {
 		})
 	}
 }
+
+// The first answers that a pod gives may be short, and those that fill its batch
+// later so long that none of them ends.
+func TestLongAnswersInAFullBatch(t *testing.T) {
+	for name, watched := range map[string]bool{"first tokens are seen": true, "nothing is seen": false} {
+		t.Run(name, func(t *testing.T) {
+			l := newLane(t, watched)
+			scrape := func(running float64) {
+				l.table.SetStats(l.pod, &Stats{At: l.now, Known: FieldMaxRunning | FieldRunning | FieldWaiting, MaxRunning: 4,
+					Running: running}, l.table.BeginScrape(l.pod))
+			}
+			scrape(0)
+			run := func() *Reservation {
+				r := l.send(10)
+				l.after(10 * time.Millisecond)
+				if watched {
+					r.FirstToken(l.now)
+				}
+				return r
+			}
+			for range 50 {
+				r := run()
+				l.after(50 * time.Millisecond)
+				r.Release(l.now)
+			}
+			var full []*Reservation
+			for range 4 {
+				full = append(full, run())
+			}
+			wait := func() float64 { return l.table.Snapshot(l.now)[0].Wait }
+			if got := wait(); got > 0.1 {
+				t.Errorf("a full batch of young requests makes one wait %.3f s; the usual stay is 0.05 s, and there are four", got)
+			}
+			l.after(20 * time.Second)
+			scrape(4)
+			if got := wait(); got < 2 || got > 5 {
+				t.Errorf("four that have run for 20 s make one wait %.3f s, want about 20/2/4", got)
+			}
+			for _, r := range full {
+				r.Release(l.now)
+			}
+			b := &l.pod.batch
+			if b.running != 0 || b.begun != 0 {
+				t.Errorf("when all have ended, %d run since %v", b.running, b.begun)
+			}
+		})
+	}
+}

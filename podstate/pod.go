@@ -187,7 +187,7 @@ type Candidate struct {
 	Fill   float64 // share of the KV cache in use once what waits there has begun; 0: not known
 
 	Health   Health
-	Stay     float64      // seconds that a request runs after its first token, moving average
+	Stay     float64      // seconds that a request runs after its first token: a moving average, or half the mean age of those that run, if that is more
 	Unseen   int          // requests of Charge that Stats cannot include
 	Last     uint64       // order of its last request among all of the table; 0: none yet
 	LastCold uint64       // the same of the last one of which no pod had anything cached

@@ -118,19 +118,25 @@ func (p *Pod) passed(r *Reservation, now time.Time) {
 	}
 	q := &p.queue
 	q.drain(now)
-	p.popThrough(r)
+	p.popThrough(r, now)
 	q.left = min(q.left, p.speed.now().of(q.sum))
 	q.edge, q.exact = now, false
 }
 
-// popThrough takes all up to r out of the queue.
-func (p *Pod) popThrough(r *Reservation) {
+// popThrough takes all up to r out of the queue, which have been processed by now
+// at the latest, probably when it was predicted.
+func (p *Pod) popThrough(r *Reservation, now time.Time) {
 	for last := false; !last; {
 		h := p.queue.head
 		last = h == r
 		p.charge.Ahead -= h.charge.Ahead
 		h.charge.Ahead = 0
 		p.queue.unlink(h)
+		at := h.sent.Add(time.Duration(1e9 * h.wait))
+		if at.After(now) {
+			at = now
+		}
+		p.batch.begins(h, at)
 	}
 }
 
@@ -141,7 +147,8 @@ func (p *Pod) firstToken(r *Reservation, now time.Time) {
 	}
 	q := &p.queue
 	p.measure(r, now)
-	p.popThrough(r)
+	p.popThrough(r, now)
+	p.batch.begins(r, now)
 	if q.head == nil {
 		p.settle() // nothing is left that could share its step
 	}
@@ -232,7 +239,7 @@ func (p *Pod) reconcile(st *Stats) {
 	}
 	// r has been started, all before it are processed.
 	if r.prev != nil {
-		p.popThrough(r.prev)
+		p.popThrough(r.prev, st.At)
 		q.edge, q.exact = st.At, false
 	}
 	least := unstarted

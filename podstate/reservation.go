@@ -32,7 +32,7 @@ type Reservation struct {
 	released bool
 
 	full       bool         // its pod's batch was full at its dispatch
-	begun      time.Time    // its first token, if seen
+	begun      time.Time    // when its prompt was processed, as far as is known; zero: it is not
 	due        time.Time    // when its text is overdue
 	order      uint64       // Pod.sent at its dispatch
 	queued     bool         // it is in the pod's queue
@@ -87,7 +87,7 @@ func (r *Reservation) chargeLocked(now time.Time) {
 	r.order = p.sent
 	p.tick(now)
 	r.enterLocked(now)
-	r.full = p.turn() > 0
+	r.full = p.turns() > 0
 	if now.After(p.utilAt) { // not if a retry brings a request that was sent before the last one
 		p.util, p.utilAt = faded(p.util, now.Sub(p.utilAt)), now
 	}
@@ -114,6 +114,7 @@ func (r *Reservation) leaveLocked(now time.Time) {
 	p := r.pod
 	p.evidence.recount(p.charge.Requests, now)
 	p.pay(r, now)
+	p.batch.leaves(r)
 	if r.adapter != "" {
 		p.adapters.end(r.adapter, r.answered && !r.failed, now)
 	}
@@ -183,12 +184,10 @@ func (r *Reservation) FirstToken(now time.Time) {
 	case r.whole:
 		r.pod.passed(r, now)
 	case r.loads:
-		r.begun = now
 		s := r.pod.speed.now()
 		r.table.loads.learn(now.Sub(r.sent).Seconds() - r.wait - s.Base - s.of(r.work))
 		r.pod.passed(r, now)
 	default:
-		r.begun = now
 		r.pod.firstToken(r, now)
 	}
 }
@@ -216,7 +215,7 @@ func (r *Reservation) Release(now time.Time) {
 		r.pod.queue.cancel(r, now, r.pod.speed.now())
 	} else {
 		r.pod.passed(r, now)
-		r.pod.left(r, now)
+		r.pod.batch.ended(r, now)
 		if !r.table.watch.all() {
 			r.pod.lived(r, now)
 		}

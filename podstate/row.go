@@ -21,9 +21,10 @@ type row struct {
 	foreign foreign
 	slot    int32
 	fresh   bool // Candidate.fresh
-	waits   bool // turn is not 0, or backlog not empty
+	waits   bool // turns is not 0, or backlog not empty
 	speed   likely
-	turn    float64 // Pod.turn
+	turns   float64 // Pod.turns
+	stay    stay
 	backlog backlog
 	mean    work
 }
@@ -67,8 +68,9 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 			c.Speed = s
 		}
 		c.Wait, c.Foreign, c.Cached, c.AdapterWait = 0, 0, 0, 0
+		c.Stay = r.stay.seconds(now.Seconds())
 		if r.waits {
-			c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turn)
+			c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turns*c.Stay)
 		}
 		c.Util = faded(r.util, now-r.utilAt)
 		if c.Adapter != AdapterNone {
@@ -97,8 +99,8 @@ func (t *Table) refreshLocked(p *Pod, now time.Time) {
 	r, c := &t.rows[p.index], &t.cands[p.index]
 	p.speed.fade(now)
 	*c = Candidate{Pod: p, Stats: p.stats, Charge: p.charge, Age: math.Inf(1), Health: p.health.view(now),
-		Stay: p.batch.stay, Last: p.last, LastCold: p.lastCold, Answered: p.answered}
-	*r = row{until: forever, aging: forever, scraped: never, slot: int32(p.Slot), turn: p.turn(),
+		Last: p.last, LastCold: p.lastCold, Answered: p.answered}
+	*r = row{until: forever, aging: forever, scraped: never, slot: int32(p.Slot), turns: p.turns(), stay: p.batch.stays(),
 		util: p.util, mean: p.mean, speed: p.speed.likely, foreign: p.others.foreign}
 	if !p.stats.At.IsZero() {
 		c.Age, r.scraped = now.Sub(p.stats.At).Seconds(), p.stats.At.Sub(t.epoch)
@@ -111,7 +113,7 @@ func (t *Table) refreshLocked(p *Pod, now time.Time) {
 	if p.util != 0 {
 		r.utilAt = p.utilAt.Sub(t.epoch)
 	}
-	r.waits = r.turn > 0
+	r.waits = r.turns > 0
 	if q := &p.queue; q.head != nil {
 		r.waits = true
 		r.backlog = backlog{q.head.whole, q.sum, q.head.work, q.left, q.at.Sub(t.epoch)}

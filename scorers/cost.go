@@ -46,8 +46,6 @@ const (
 	// kvFree is from where on the KV cache may turn out too small. Those that it
 	// freezes then wait as well, so the wait counts so many times.
 	kvFree, kvWaits = 0.8, 3
-	// stayUnknown is a middling answer, seconds.
-	stayUnknown = 5
 
 	// An adapter that is not resident evicts another one, which must come back: a
 	// fixed price, seconds, and its wait twice.
@@ -125,14 +123,10 @@ func memory(c *podstate.Candidate, req *Request) float64 {
 	if over <= 0 {
 		return 0
 	}
-	stay := c.Stay
-	if stay == 0 { // nothing has ended there yet
-		stay = stayUnknown
-	}
 	if over < 1-kvFree {
-		return kvWaits * stay * over * over / (2 * (1 - kvFree))
+		return kvWaits * c.Stay * over * over / (2 * (1 - kvFree))
 	}
-	return kvWaits * stay * (over - (1-kvFree)/2)
+	return kvWaits * c.Stay * (over - (1-kvFree)/2)
 }
 
 func adapterCost(c *podstate.Candidate) float64 {
