@@ -47,6 +47,9 @@ func CheckConfig(text []byte) ([]Finding, error) {
 		c.pods[s.cluster] = s.cluster != ""
 		c.source(s.node)
 	}
+	if len(c.pods) == 0 {
+		c.unsteered()
+	}
 	for _, cl := range c.clusters {
 		c.cluster(cl)
 	}
@@ -179,6 +182,17 @@ func (c *checker) source(s node) {
 	}
 }
 
+// unsteered finds the clusters that requests go to, where none takes the pick. A
+// file that shows no such cluster may be a part of a configuration.
+func (c *checker) unsteered() {
+	for _, cl := range c.clusters {
+		name := cl.text("name")
+		if slices.ContainsFunc(c.routes, func(r node) bool { return r.text("route", "cluster") == name }) {
+			c.found(cl, "cluster %s does not go where warmpath says: Envoy balances it by itself; give it the load_balancing_policy override_host with metadata {key: warmpath, path: [{key: %s}]}, or route to the cluster pods that `warmpath bootstrap` prints", name, destination)
+		}
+	}
+}
+
 // cluster holds the rules of the clusters of pods and of warmpath.
 func (c *checker) cluster(cl node) {
 	name := cl.text("name")
@@ -191,9 +205,12 @@ func (c *checker) cluster(cl node) {
 	if c.pickers[name] && !cl.get("health_checks").ok() {
 		c.found(cl, "cluster %s has no health_checks: a replica of warmpath that is being replaced gets requests to its last moment; add grpc_health_check: {service_name: envoy.service.ext_proc.v3.ExternalProcessor}", name)
 	}
+	options := cl.get("typed_extension_protocol_options", "envoy.extensions.upstreams.http.v3.HttpProtocolOptions")
+	if c.pickers[name] && !cl.get("http2_protocol_options").ok() && !options.get("explicit_http_config", "http2_protocol_options").ok() && !options.get("auto_config").ok() {
+		c.found(cl, "cluster %s speaks HTTP/1, and gRPC needs HTTP/2; set explicit_http_config: {http2_protocol_options: {}}", name)
+	}
 	if c.pods[name] {
-		const options = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-		idle := cl.get("typed_extension_protocol_options", options, "common_http_protocol_options", "idle_timeout")
+		idle := options.get("common_http_protocol_options", "idle_timeout")
 		if d := idle.duration(time.Hour); d == 0 || d >= 5*time.Second {
 			c.found(idle.or(cl), "idle_timeout of cluster %s is %v: model servers close idle connections after 5s, and a request that is sent at that moment fails; set common_http_protocol_options: {idle_timeout: 4s}", name, d)
 		}

@@ -55,6 +55,8 @@ func TestCheckFindsTraps(t *testing.T) {
 		"route timeout":                    {"", "timeout: 0s ", "timeout: 30s ", "cuts longer answers", ""},
 		"duplex with retries":              {duplex, "filter: warmpath\n", "filter: other\n", "twice", "retry_on"},
 		"pods with few connections":        {"", "circuit_breakers:\n      thresholds", "breakers:\n      thresholds", "1,024", "name: pods"},
+		"a pick that nobody takes":         {"", "override_host.v3.OverrideHost", "other.v3.Other", "balances it by itself", "name: pods"},
+		"HTTP/1 to warmpath":               {"", "http2_protocol_options: {max_concurrent_streams: 1000, connection_keepalive", "http_protocol_options: {connection_keepalive", "HTTP/2", "name: warmpath"},
 		"no health check":                  {"", "health_checks:", "checks:", "grpc_health_check", "name: warmpath"},
 		"nobody asks warmpath":             {"", "ext_proc.v3.ExternalProcessor", "ext_proc.v3.Other", "does not ask warmpath", "# Envoy"},
 		"ORIGINAL_DST by header": {"", "  clusters:\n", "  clusters:\n  - {name: direct, connect_timeout: 1s, circuit_breakers: {}, original_dst_lb_config: {use_http_header: true}, " +
