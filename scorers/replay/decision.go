@@ -33,7 +33,7 @@ type Decision struct {
 // ID names the decision: it is the request's seed, which is random.
 func (d *Decision) ID() string { return fmt.Sprintf("%016x", d.Request.Seed) }
 
-// policyName is the profile with its weights.
+// policyName is the profile, or the weights that were used in its place.
 func (d *Decision) policyName() string {
 	if len(d.Weights) == 0 {
 		return d.Profile
@@ -42,7 +42,7 @@ func (d *Decision) policyName() string {
 	for _, name := range slices.Sorted(maps.Keys(d.Weights)) {
 		parts = append(parts, fmt.Sprintf("%s=%v", name, d.Weights[name]))
 	}
-	return d.Profile + " " + strings.Join(parts, ",")
+	return strings.Join(parts, ",")
 }
 
 // Policy chooses; scorers.Profile does.

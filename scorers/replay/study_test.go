@@ -69,7 +69,7 @@ func TestStudy(t *testing.T) {
 	}{{"", "10.0.0.1:8000", "true", 7.6}, {"tokenLoad=1", "10.0.0.2:8000", "false", 1.5}, {"prefix=2", "10.0.0.1:8000", "true", 7.6}} {
 		r := table[i+1]
 		seconds, err := strconv.ParseFloat(r[9], 64)
-		if r[0] != "00000000000000ff" || r[3] != "hyperpod prefix=1" || r[6] != want.policy || r[7] != want.pod || r[8] != want.same || err != nil || math.Abs(seconds-want.seconds) > 1e-9 {
+		if r[0] != "00000000000000ff" || r[3] != "prefix=1" || r[6] != want.policy || r[7] != want.pod || r[8] != want.same || err != nil || math.Abs(seconds-want.seconds) > 1e-9 {
 			t.Errorf("row %q, want %v", r, want)
 		}
 	}
@@ -143,7 +143,7 @@ func TestExplain(t *testing.T) {
 	}
 	lines := strings.Split(text.String(), "\n")
 	for i, want := range []string{
-		"decision 00000000000000ff of 2026-01-02T03:04:05Z, pool p, profile hyperpod prefix=1",
+		"decision 00000000000000ff of 2026-01-02T03:04:05Z, pool p, profile prefix=1",
 		"request of 1000 prompt tokens, 10 expected output; rung fresh",
 		"",
 		"pod address choice cost prefix×1 first token wait cached s/token requests unseen age trust running waiting kv adapter ramp",
