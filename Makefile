@@ -41,7 +41,7 @@ fuzz: ## every fuzz target for $(FUZZTIME)
 	  done; \
 	done
 
-bench: ## ratios and rates; feed two runs to benchstat
+bench: envoy ## ratios and rates; feed two runs to benchstat
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
 
 # The compiler of .proto files comes with a Python package, the plugin from the

@@ -141,7 +141,11 @@ func fetchDecision(ctx context.Context, admin, token, id string) (*replay.Decisi
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s: %s", base, resp.Status, strings.TrimSpace(string(text)))
+		err := fmt.Errorf("%s answers %s: %s", base, resp.Status, strings.TrimSpace(string(text)))
+		if resp.StatusCode == http.StatusUnauthorized {
+			err = fmt.Errorf("%w; --token gives it", err)
+		}
+		return nil, err
 	}
 	return replay.Parse(text)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -90,6 +92,23 @@ func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 	text, code = warmpath("replay", file)
 	if code != 1 || !strings.Contains(text, fmt.Sprintf("warmpath replay: 1 of %d choices came out otherwise than logged", n)) {
 		t.Errorf("replay of a forged log: exit code %d: %s", code, text)
+	}
+}
+
+func TestExplainGivesTheToken(t *testing.T) {
+	guarded := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer right" {
+			http.Error(w, "no decision is kept", http.StatusNotFound)
+		} else {
+			http.Error(w, "wrong token", http.StatusUnauthorized)
+		}
+	}))
+	defer guarded.Close()
+	if text, code := call(t, "explain", "last", "--admin", guarded.URL); code != 1 || !strings.Contains(text, "wrong token; --token gives it\n") {
+		t.Errorf("without it: exit code %d: %s", code, text)
+	}
+	if text, code := call(t, "explain", "last", "--admin", guarded.URL, "--token", "right"); code != 1 || !strings.HasSuffix(text, "no decision is kept\n") {
+		t.Errorf("with it: exit code %d: %s", code, text)
 	}
 }
 
