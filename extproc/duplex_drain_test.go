@@ -9,8 +9,7 @@ import (
 
 // A stream in duplex mode may be ended with OK only once its body has gone back.
 func TestShutdownInDuplex(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	t.Run("a request that ended with trailers is done", func(t *testing.T) {
+	subtest(t, "a request that ended with trailers is done", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA, podB))
 		d := g.open(t)
 		d.send(in(reqHeaders(false), duplex))
@@ -20,7 +19,7 @@ func TestShutdownInDuplex(t *testing.T) {
 		g.stop()
 		d.expectEnd(codes.OK)
 	})
-	t.Run("an upgrade goes on until it is cut, and not with OK", func(t *testing.T) {
+	subtest(t, "an upgrade goes on until it is cut, and not with OK", func(t *testing.T) {
 		g := newGateway(t, Config{DrainTimeout: 3 * time.Second}, "", newPool("m", firstTwo{}, podA, podB))
 		d := g.open(t)
 		d.send(in(reqHeaders(false, "upgrade", "websocket"), duplex))

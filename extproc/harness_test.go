@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -134,6 +135,12 @@ func newGateway(t testing.TB, cfg Config, defaultPool string, pools ...Pool) *ga
 		g.conn.Close()
 	})
 	return g
+}
+
+// subtest is t.Run in virtual time, which stands still while anybody works: what
+// depends on time comes out the same on a machine that stalls.
+func subtest(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
 func (g *gateway) inFlight() (n int) {

@@ -8,12 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-
-	"github.com/warmpath/warmpath/podstate"
 )
 
 // decided brings a stream to its decision.
@@ -184,53 +183,44 @@ func TestConcurrentBodiesDoNotMix(t *testing.T) {
 }
 
 func TestWhatResponsesTeach(t *testing.T) {
-	pod := func(g *gateway, addr string) podstate.Candidate {
-		for _, c := range g.pools[0].Table.Snapshot(time.Now()) {
-			if c.Pod.Addr == addr {
-				return c
-			}
-		}
-		t.Fatalf("no pod %s", addr)
-		return podstate.Candidate{}
-	}
-	t.Run("the charge moves to the pod that served", func(t *testing.T) {
+	subtest(t, "the charge moves to the pod that served", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA, podB))
 		d := decidedStream(t, g, buffered)
 		d.send(respHeaders(false, "200", podB, 2))
 		d.expect("response-headers")
-		if a, b := pod(g, podA).Charge.Requests, pod(g, podB).Charge.Requests; a != 0 || b != 1 {
+		if a, b := g.pod(t, podA).Charge.Requests, g.pod(t, podB).Charge.Requests; a != 0 || b != 1 {
 			t.Errorf("in flight %d on A and %d on B, want 0 and 1", a, b)
 		}
 	})
-	t.Run("the prompt is done with the headers of a response in one piece", func(t *testing.T) {
+	subtest(t, "the prompt is done with the headers of a response in one piece", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA, podB))
 		d := decidedStream(t, g, buffered)
-		if pod(g, podA).Charge.Ahead == 0 {
+		if g.pod(t, podA).Charge.Ahead == 0 {
 			t.Fatal("nothing ahead after the decision")
 		}
 		d.send(respHeaders(false, "200", podA, 1, "content-type", "application/json"))
 		d.expect("response-headers")
-		if n := pod(g, podA).Charge.Ahead; n != 0 {
+		if n := g.pod(t, podA).Charge.Ahead; n != 0 {
 			t.Errorf("%v tokens ahead after the headers, want 0", n)
 		}
 	})
-	t.Run("the prompt of a streamed response is done with its first data", func(t *testing.T) {
+	subtest(t, "the prompt of a streamed response is done with its first data", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA, podB))
 		d := decidedStream(t, g, bothWays)
 		d.send(respHeaders(false, "200", podA, 1, "content-type", "text/event-stream; charset=utf-8"))
 		d.expect("response-headers")
 		d.send(respBody(": keep-alive\n\n", false))
 		d.expect("response-body echo 14")
-		if pod(g, podA).Charge.Ahead == 0 {
+		if g.pod(t, podA).Charge.Ahead == 0 {
 			t.Error("headers or a comment were taken for the first token")
 		}
 		d.send(respBody("data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n", false))
 		d.expect("response-body echo 48")
-		if n := pod(g, podA).Charge.Ahead; n != 0 {
+		if n := g.pod(t, podA).Charge.Ahead; n != 0 {
 			t.Errorf("%v tokens ahead after the first token, want 0", n)
 		}
 	})
-	t.Run("pods that fail are ejected", func(t *testing.T) {
+	subtest(t, "pods that fail are ejected", func(t *testing.T) {
 		for _, tt := range []struct {
 			name   string
 			status string
@@ -250,7 +240,7 @@ func TestWhatResponsesTeach(t *testing.T) {
 				d.send(respHeaders(true, tt.status, tt.served, tt.tries))
 				d.expect("response-headers")
 			}
-			if out := pod(g, podA).Health.Out != ""; out != tt.out {
+			if out := g.pod(t, podA).Health.Out != ""; out != tt.out {
 				t.Errorf("%s: ejected %v, want %v", tt.name, out, tt.out)
 			}
 		}
@@ -258,7 +248,7 @@ func TestWhatResponsesTeach(t *testing.T) {
 }
 
 func TestShutdown(t *testing.T) {
-	t.Run("decided streams end with OK, undecided ones are finished first", func(t *testing.T) {
+	subtest(t, "decided streams end with OK, undecided ones are finished first", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA, podB))
 		done := decidedStream(t, g, buffered)
 		done.send(respHeaders(false, "200", podA, 1))
@@ -280,7 +270,7 @@ func TestShutdown(t *testing.T) {
 		collecting.expect(pickBody)
 		collecting.expectEnd(codes.OK)
 	})
-	t.Run("what is undecided after the drain time gets 503", func(t *testing.T) {
+	subtest(t, "what is undecided after the drain time gets 503", func(t *testing.T) {
 		g := newGateway(t, Config{DrainTimeout: 20 * time.Millisecond}, "", newPool("m", firstTwo{}, podA, podB))
 		held := g.open(t)
 		held.send(in(reqHeaders(false), duplex))
@@ -289,7 +279,7 @@ func TestShutdown(t *testing.T) {
 		held.expect("immediate 503 draining")
 		held.expectEnd(codes.OK)
 	})
-	t.Run("a response that passes through us is not ended with a hole", func(t *testing.T) {
+	subtest(t, "a response that passes through us is not ended with a hole", func(t *testing.T) {
 		g := newGateway(t, Config{DrainTimeout: 20 * time.Millisecond}, "", newPool("m", firstTwo{}, podA, podB))
 		d := decidedStream(t, g, bothWays)
 		d.send(respHeaders(false, "200", podA, 1))
@@ -297,7 +287,7 @@ func TestShutdown(t *testing.T) {
 		g.stop()
 		d.expectEnd(codes.Unavailable)
 	})
-	t.Run("streams of other services do not hold it up", func(t *testing.T) {
+	subtest(t, "streams of other services do not hold it up", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA, podB))
 		w, err := healthpb.NewHealthClient(g.conn).Watch(context.Background(), &healthpb.HealthCheckRequest{})
 		if err != nil {
@@ -342,36 +332,35 @@ func (g *gateway) count(name, label string) (sum float64) {
 }
 
 func TestHealth(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	// The delay has to be enough for the checks on a busy machine.
-	g := newGateway(t, Config{DrainDelay: 3 * time.Second}, "", newPool("m", firstTwo{}, podA))
-	h := healthpb.NewHealthClient(g.conn)
-	check := func(name string) string {
-		r, err := h.Check(context.Background(), &healthpb.HealthCheckRequest{Service: name})
-		if err != nil {
-			return err.Error()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, Config{DrainDelay: 3 * time.Second}, "", newPool("m", firstTwo{}, podA))
+		h := healthpb.NewHealthClient(g.conn)
+		check := func(name string) string {
+			r, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+			if err != nil {
+				return err.Error()
+			}
+			return r.GetStatus().String()
 		}
-		return r.GetStatus().String()
-	}
-	names := []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension"}
-	for _, name := range names {
-		if !eventually(func() bool { return check(name) == "SERVING" }) {
-			t.Errorf("%q is %s, want SERVING", name, check(name))
+		synctest.Wait() // until it serves
+		names := []string{"", "liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension"}
+		for _, name := range names {
+			if got := check(name); got != "SERVING" {
+				t.Errorf("%q is %s, want SERVING", name, got)
+			}
 		}
-	}
-	g.stop()
-	if !eventually(func() bool { return check("") == "NOT_SERVING" }) {
-		t.Fatal("still SERVING during the drain delay")
-	}
-	for _, name := range names {
-		want := "NOT_SERVING"
-		if name == "liveness" {
-			want = "SERVING"
+		g.stop()
+		synctest.Wait()
+		for _, name := range names {
+			want := "NOT_SERVING"
+			if name == "liveness" {
+				want = "SERVING"
+			}
+			if got := check(name); got != want {
+				t.Errorf("%q is %s while draining, want %s", name, got, want)
+			}
 		}
-		if got := check(name); got != want {
-			t.Errorf("%q is %s while draining, want %s", name, got, want)
-		}
-	}
+	})
 }
 
 // Kubernetes kills a container 30 s after SIGTERM unless told otherwise.

@@ -193,7 +193,7 @@ func TestWholeAnswersAreRead(t *testing.T) {
 			t.Errorf("asked %d times of 48; want 16, and now and then again", asked)
 		}
 	})
-	t.Run("within the budget", func(t *testing.T) {
+	subtest(t, "within the budget", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", observed(Observe{CPUBudget: 2 * wholeCost}))
 		got := map[string]int{}
 		for range 20 {
@@ -228,7 +228,7 @@ func TestUsageInTrailers(t *testing.T) {
 
 // What a pod is given credit and blame for.
 func TestHealthByResponses(t *testing.T) {
-	eject := func(g *gateway) {
+	eject := func(t *testing.T, g *gateway) {
 		for range 3 {
 			d, _ := g.decide(t, buffered, longChat(true))
 			d.send(respHeaders(true, "500", podA, 1))
@@ -238,30 +238,30 @@ func TestHealthByResponses(t *testing.T) {
 			t.Fatal("three times 500 did not eject the pod")
 		}
 	}
-	back := func(g *gateway) bool { return g.pod(t, podA).Health.Ramp < 1 } // it gets its share step by step
-	t.Run("headers of a stream that is watched are no success", func(t *testing.T) {
+	back := func(t *testing.T, g *gateway) bool { return g.pod(t, podA).Health.Ramp < 1 } // it gets its share step by step
+	subtest(t, "headers of a stream that is watched are no success", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", observed(Observe{}))
-		eject(g)
+		eject(t, g)
 		d, number := g.decide(t, buffered, longChat(true))
 		d.answers("response-headers")
-		if back(g) {
+		if back(t, g) {
 			t.Error("the pod is back by its headers alone")
 		}
 		g.openTap(t, number, token, false)
-		if !eventually(func() bool { return back(g) }) {
+		if !eventually(func() bool { return back(t, g) }) {
 			t.Error("the pod is not back by a token")
 		}
 	})
-	t.Run("headers of one that is not are all there is", func(t *testing.T) {
+	subtest(t, "headers of one that is not are all there is", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", observed(Observe{FirstToken: "off", Usage: "off"}))
-		eject(g)
+		eject(t, g)
 		d, _ := g.decide(t, buffered, longChat(true))
 		d.answers("response-headers")
-		if !back(g) {
+		if !back(t, g) {
 			t.Error("the pod is not back")
 		}
 	})
-	t.Run("a refused request says nothing about those before it", func(t *testing.T) {
+	subtest(t, "a refused request says nothing about those before it", func(t *testing.T) {
 		g := newGateway(t, Config{}, "", observed(Observe{}))
 		g.decide(t, buffered, longChat(true))
 		ahead := g.pod(t, podA).Charge.Ahead

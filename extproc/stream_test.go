@@ -238,7 +238,7 @@ func TestStream(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+		subtest(t, tt.name, func(t *testing.T) {
 			g := newGateway(t, Config{}, "", newPool("m", firstTwo{}, podA, podB, podC))
 			d := g.open(t)
 			for i, s := range tt.steps {
@@ -368,7 +368,7 @@ func TestRefusals(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+		subtest(t, tt.name, func(t *testing.T) {
 			if tt.pods == nil {
 				tt.pods = []string{podA, podB, podC}
 			}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -102,17 +103,19 @@ func TestTapsEndAtShutdown(t *testing.T) {
 
 // The whole of a short response may come after its request has ended.
 func TestLateTap(t *testing.T) {
-	g := newGateway(t, Config{}, "", observed(Observe{}))
-	for range 3 {
-		d, number := g.decide(t, buffered, longChat(true))
-		d.answers("response-headers")
-		d.stream.CloseSend()
-		g.noneInFlight()
-		g.openTap(t, number, broken+done, true).expectEnd(codes.OK)
-	}
-	if g.count("broken_responses_total", "m") != 3 || g.pod(t, podA).Health.Out == "" {
-		t.Error("errors under status 200 did not count against the pod")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, Config{}, "", observed(Observe{}))
+		for range 3 {
+			d, number := g.decide(t, buffered, longChat(true))
+			d.answers("response-headers")
+			d.stream.CloseSend()
+			g.noneInFlight()
+			g.openTap(t, number, broken+done, true).expectEnd(codes.OK)
+		}
+		if g.count("broken_responses_total", "m") != 3 || g.pod(t, podA).Health.Out == "" {
+			t.Error("errors under status 200 did not count against the pod")
+		}
+	})
 }
 
 func TestTapOfNothing(t *testing.T) {
