@@ -81,7 +81,7 @@ func policies(args []string) (list []string) {
 func explain(ctx context.Context, args []string, stdout io.Writer) error {
 	fs := pflag.NewFlagSet("explain", pflag.ContinueOnError)
 	admin := fs.String("admin", "http://127.0.0.1:9090", "`URL` of server.admin of the warmpath that decided")
-	token := fs.String("token", "", "its server.admin.adminToken, which other hosts need")
+	token := fs.String("token", "", "its server.admin.adminToken, a `TOKEN` that other hosts need")
 	file := fs.String("file", "", "look in this log `FILE` instead")
 	ids, err := parse(fs, args, "ID", 1, stdout)
 	if err != nil {
