@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/warmpath/warmpath/envoy"
@@ -118,15 +119,14 @@ type slowEnvoy struct {
 
 func connect(t *testing.T, eds *envoy.EDS) *slowEnvoy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := bufconn.Listen(1 << 16)
 	server := grpc.NewServer()
 	eds.Register(server)
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///warmpath",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,52 +170,55 @@ func (e *slowEnvoy) receive() (addrs []string, ack func()) {
 	}
 }
 
+// In virtual time, or the pool would give up on this Envoy while the machine stalls.
 func TestPoolChangesPodsInTheRightOrder(t *testing.T) {
-	eds := envoy.NewEDS([]string{"a"}, slog.New(slog.DiscardHandler))
-	p := testPool(t, eds)
-	p.set(t.Context(), pods("10.0.0.1:80", "10.0.0.2:80")) // no Envoy yet: at once
-	if got := p.pickable(); !slices.Equal(got, []string{"10.0.0.1:80", "10.0.0.2:80"}) {
-		t.Fatalf("pickable at the start: %v", got)
-	}
-	e := connect(t, eds)
-	_, ack := e.receive()
-	ack()
+	synctest.Test(t, func(t *testing.T) {
+		eds := envoy.NewEDS([]string{"a"}, slog.New(slog.DiscardHandler))
+		p := testPool(t, eds)
+		p.set(t.Context(), pods("10.0.0.1:80", "10.0.0.2:80")) // no Envoy yet: at once
+		if got := p.pickable(); !slices.Equal(got, []string{"10.0.0.1:80", "10.0.0.2:80"}) {
+			t.Fatalf("pickable at the start: %v", got)
+		}
+		e := connect(t, eds)
+		_, ack := e.receive()
+		ack()
 
-	// change makes the new list the pool's, and wants, each time Envoy is told a
-	// list, that list and what may be picked before Envoy has answered.
-	type step struct{ told, pickable []string }
-	change := func(specs []podstate.Spec, steps ...step) {
-		t.Helper()
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			p.set(context.Background(), specs)
-		}()
-		var last []string
-		for _, want := range steps {
-			told, ack := e.receive()
-			if !slices.Equal(told, want.told) {
-				t.Errorf("Envoy is told %v, want %v", told, want.told)
+		// change makes the new list the pool's, and wants, each time Envoy is told a
+		// list, that list and what may be picked before Envoy has answered.
+		type step struct{ told, pickable []string }
+		change := func(specs []podstate.Spec, steps ...step) {
+			t.Helper()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				p.set(context.Background(), specs)
+			}()
+			var last []string
+			for _, want := range steps {
+				told, ack := e.receive()
+				if !slices.Equal(told, want.told) {
+					t.Errorf("Envoy is told %v, want %v", told, want.told)
+				}
+				if got := p.pickable(); !slices.Equal(got, want.pickable) {
+					t.Errorf("pickable before Envoy knows %v: %v, want %v", told, got, want.pickable)
+				}
+				ack()
+				last = told
 			}
-			if got := p.pickable(); !slices.Equal(got, want.pickable) {
-				t.Errorf("pickable before Envoy knows %v: %v, want %v", told, got, want.pickable)
+			<-done
+			if got := p.pickable(); !slices.Equal(got, last) {
+				t.Errorf("pickable in the end: %v, want %v", got, last)
 			}
-			ack()
-			last = told
 		}
-		<-done
-		if got := p.pickable(); !slices.Equal(got, last) {
-			t.Errorf("pickable in the end: %v, want %v", got, last)
-		}
-	}
-	const a, b, c, d = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"
-	change(pods(b, c), step{told: []string{b, c}, pickable: []string{b}}) // one came, one left
-	change(pods(d),
-		step{told: []string{b, c, d}, pickable: []string{b, c}}, // all are replaced
-		step{told: []string{d}, pickable: []string{d}})
-	change(nil, step{told: nil, pickable: nil})
-	change(pods(a),
-		step{told: []string{a}, pickable: nil})
+		const a, b, c, d = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"
+		change(pods(b, c), step{told: []string{b, c}, pickable: []string{b}}) // one came, one left
+		change(pods(d),
+			step{told: []string{b, c, d}, pickable: []string{b, c}}, // all are replaced
+			step{told: []string{d}, pickable: []string{d}})
+		change(nil, step{told: nil, pickable: nil})
+		change(pods(a),
+			step{told: []string{a}, pickable: nil})
+	})
 }
 
 func TestPoolReplacedPodIsANewOne(t *testing.T) {
