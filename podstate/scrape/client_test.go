@@ -18,9 +18,13 @@ import (
 	"time"
 )
 
+// soon is a clock by which an answer may take a minute longer than it may, on a
+// machine that stalls.
+func soon() time.Time { return time.Now().Add(time.Minute) }
+
 func testClient(t *testing.T, s *httptest.Server) *client {
 	t.Helper()
-	cfg := &Config{now: time.Now, dial: (&net.Dialer{}).DialContext}
+	cfg := &Config{now: soon, dial: (&net.Dialer{}).DialContext}
 	c := newClient(cfg, s.Listener.Addr().String())
 	t.Cleanup(c.close)
 	return c
@@ -113,8 +117,7 @@ func TestClientReads(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := testClient(t, serve(t, tt.handler))
-			c.now = func() time.Time { return time.Now().Add(time.Minute) } // so long may a request take here
-			for range 2 {                                                   // also on the connection as the first answer has left it
+			for range 2 { // also on the connection as the first answer has left it
 				a, err := c.get(t.Context(), "/metrics", maxMetrics)
 				switch {
 				case tt.err == "" && err != nil:
@@ -157,7 +160,7 @@ func TestClientKeepsItsConnection(t *testing.T) {
 	s.Start()
 	defer s.Close()
 	c := testClient(t, s)
-	now := time.Now()
+	now := soon()
 	c.now = func() time.Time { return now }
 	for range 3 {
 		if _, err := c.get(t.Context(), "/metrics", maxMetrics); err != nil {
@@ -235,7 +238,7 @@ func TestClientAsksOverTLSWithAToken(t *testing.T) {
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	defer s.Close()
-	cfg := &Config{now: time.Now, dial: (&net.Dialer{}).DialContext, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig}
+	cfg := &Config{now: soon, dial: (&net.Dialer{}).DialContext, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig}
 	c := newClient(cfg, s.Listener.Addr().String())
 	defer c.close()
 	var status *statusError

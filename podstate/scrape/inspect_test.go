@@ -8,23 +8,30 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/warmpath/warmpath/podstate"
 )
 
-func inspect(t *testing.T, h http.Handler, cfg Config) (string, error) {
+// inspect is Inspect in virtual time.
+func inspect(t *testing.T, h http.Handler, cfg Config) (text string, err error) {
 	t.Helper()
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	r, err := Inspect(t.Context(), s.URL, cfg)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	if _, err := r.WriteTo(&b); err != nil {
-		t.Error(err)
-	}
-	return b.String(), nil
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeNet{}
+		f.set(podA, h.ServeHTTP)
+		target := newFakeTarget(t, f, cfg)
+		defer target.close()
+		r, failed := target.report(t.Context(), "http://"+podA)
+		if err = failed; err != nil {
+			return
+		}
+		var b strings.Builder
+		if _, err := r.WriteTo(&b); err != nil {
+			t.Error(err)
+		}
+		text = b.String()
+	})
+	return text, err
 }
 
 func TestInspectShowsWhatIsReadAndWhatIsMissing(t *testing.T) {
