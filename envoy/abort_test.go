@@ -10,8 +10,9 @@ import (
 )
 
 // A client that goes away gives its reservation back within 100 ms, whatever the
-// pod is doing. On a busy machine it may take a few times as long as a whole
-// request does there.
+// pod is doing. A busy machine makes some of the times longer, and where whole
+// requests take that long, so do aborts; but none of them hides a delay of ours,
+// which is in all.
 func TestAbortReleasesAtOnce(t *testing.T) {
 	const limit = 100 * time.Millisecond
 	stages := map[string]http.HandlerFunc{
@@ -37,9 +38,7 @@ func TestAbortReleasesAtOnce(t *testing.T) {
 						p.does(handler)
 						took = append(took, r.abort(t, newClient(t, http2), p, stage == "during the response"))
 					}
-					slices.Sort(took)
-					slices.Sort(usual)
-					if took[2] > max(limit, 3*usual[2]) {
+					if slices.Min(took) > max(limit, 3*slices.Min(usual)) {
 						t.Errorf("the reservation came back after %v; whole requests took %v", took, usual)
 					}
 				})
@@ -91,9 +90,12 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// patience is for what takes milliseconds, on a machine with too much to do.
+const patience = time.Minute
+
 // within is waitFor that tells whether it came so.
 func within(ok func() bool) bool {
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}

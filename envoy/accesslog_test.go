@@ -27,6 +27,7 @@ func TestTheAccessLogNamesTheDecision(t *testing.T) {
 		}
 		r := &rig{gateway: g, envoy: startEnvoy(t, bootstrap)}
 		r.url = "http://" + r.envoy.Listen
+		r.awaitPods(t)
 
 		c := newClient(t, false)
 		var want []string

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // newClient speaks HTTP/1.1, or HTTP/2 without TLS. It takes no shortcuts: no
@@ -22,7 +21,7 @@ func newClient(t testing.TB, http2 bool) *http.Client {
 		tr.Protocols.SetUnencryptedHTTP2(true)
 	}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 60 * time.Second}
+	return &http.Client{Transport: tr, Timeout: 3 * patience}
 }
 
 // chat is a small request for a pool's model.

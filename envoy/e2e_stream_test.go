@@ -87,6 +87,7 @@ func newEditedRig(t *testing.T, mode string, cfg extproc.Config, change edits, p
 	}
 	r := &rig{gateway: g, envoy: startEnvoy(t, []byte(text))}
 	r.url = "http://" + r.envoy.Listen
+	r.awaitPods(t)
 	t.Cleanup(func() { r.checkIdle(t) })
 	return r
 }
@@ -187,6 +188,7 @@ func onePool(t *testing.T, mode string, change edits, pods ...*pod) *rig {
 	}
 	r := &rig{gateway: g, envoy: startEnvoy(t, []byte(text))}
 	r.url = "http://" + r.envoy.Listen
+	r.awaitPods(t)
 	t.Cleanup(func() { r.checkIdle(t) })
 	return r
 }
@@ -254,11 +256,11 @@ func TestDeadlineInDuplex(t *testing.T) {
 // response phase, from 1.37 on, and must not be delayed.
 func TestEnvoyGivesUpWhileWeHold(t *testing.T) {
 	r := newEditedRig(t, "FULL_DUPLEX_STREAMED", extproc.Config{}, edits{"stream_idle_timeout: 3600s", "stream_idle_timeout: 1s",
-		"idle_timeout: 3600s}", "idle_timeout: 1s}", "                  idle_timeout: 3600s", "                  idle_timeout: 1s"}, newPod(t, "p"))
+		"idle_timeout: 3600s}", "idle_timeout: 1s}", "                  idle_timeout: 3600s", "                  idle_timeout: 1s",
+		"message_timeout: 10s", "message_timeout: 250s"}, newPod(t, "p")) // for which it would be delayed, longer than the client waits
 	body, stalled := io.Pipe()
 	defer stalled.Close()
 	go stalled.Write([]byte(`{"model":`))
-	begun := time.Now()
 	resp, err := newClient(t, false).Post(r.url+"/v1/completions", "application/json", body)
 	if err != nil {
 		t.Fatal(err)
@@ -267,21 +269,12 @@ func TestEnvoyGivesUpWhileWeHold(t *testing.T) {
 	if resp.StatusCode != http.StatusGatewayTimeout && resp.StatusCode != http.StatusRequestTimeout {
 		t.Errorf("status %d, want 504 or 408", resp.StatusCode)
 	}
-	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("the client waited %v for Envoy's answer after 1 s", took)
-	}
 }
 
 // Pods that fail are known by it, whether a retry saved the request or not.
 func TestFailuresAreLearned(t *testing.T) {
-	out := func(r *rig, p *pod) string {
-		for _, c := range r.tables["a"].Snapshot(time.Now()) {
-			if c.Pod.Spec.Addr == p.addr {
-				return c.Health.Out
-			}
-		}
-		return "not a member"
-	}
+	begun := time.Now()
+	out := func(r *rig, p *pod) string { return r.outAt(begun)[p.addr.String()] }
 	eachMode(t, func(t *testing.T, mode string) {
 		deaf, good, sick, spare := newDeafPod(t), newPod(t, "good"), newPod(t, "sick"), newPod(t, "spare")
 		sick.does(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) })

@@ -21,7 +21,7 @@ func TestWrongContentLength(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn.SetDeadline(time.Now().Add(20 * time.Second))
+			conn.SetDeadline(time.Now().Add(patience))
 			fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: llm\r\nContent-Length: %d\r\n\r\n%s", length, body)
 			return conn
 		}

@@ -146,8 +146,8 @@ func TestFirstTokenIsSeen(t *testing.T) {
 				t.Errorf("%v first tokens, want %d", n, streams)
 			}
 			r.checkIdle(t)
-			if n := r.metric(t, "streams"); n != 0 {
-				t.Errorf("%v streams are left", n)
+			if !within(func() bool { return r.metric(t, "streams") == 0 }) {
+				t.Errorf("%v streams are left", r.metric(t, "streams"))
 			}
 		})
 	}
@@ -220,6 +220,7 @@ func TestErrorUnderStatus200(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			io.WriteString(w, sse(`{"error":{"message":"EngineCore encountered an issue","code":500}}`)+"data: [DONE]\n\n")
 		})
+		begun := time.Now()
 		for i := range 3 {
 			_, body := r.stream(t, longChat(true))
 			io.Copy(io.Discard, body)
@@ -227,9 +228,9 @@ func TestErrorUnderStatus200(t *testing.T) {
 				t.Fatalf("error %d was not seen", i+1)
 			}
 		}
-		for _, c := range r.tables["a"].Snapshot(time.Now()) {
-			if out := c.Health.Out != ""; out != (c.Pod.Addr == p.addr.String()) {
-				t.Errorf("pod %s is out: %v", c.Pod.Addr, out)
+		for addr, out := range r.outAt(begun) {
+			if (out != "") != (addr == p.addr.String()) {
+				t.Errorf("pod %s is out as %q", addr, out)
 			}
 		}
 	})
@@ -247,20 +248,6 @@ func TestTapFindsItsReplica(t *testing.T) {
 		t.Cleanup(g.stop)
 	}
 	r := newRig(t, settings{pickers: []string{replicas[0].addr, replicas[1].addr}})
-	p.does(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.Header().Set("content-type", "text/event-stream")
-		for range 3 {
-			time.Sleep(5 * time.Millisecond)
-			io.WriteString(w, sse(contentEvent))
-			http.NewResponseController(w).Flush()
-		}
-	})
-	const streams = 40
-	for range streams {
-		_, body := r.stream(t, longChat(true))
-		io.Copy(io.Discard, body)
-	}
 	seen := func() (each []float64, sum float64) {
 		for _, g := range replicas {
 			n := g.metric(t, "first_token_seconds")
@@ -268,9 +255,18 @@ func TestTapFindsItsReplica(t *testing.T) {
 		}
 		return each, sum
 	}
-	if !within(func() bool { _, sum := seen(); return sum == streams }) {
-		each, _ := seen()
-		t.Errorf("%v first tokens were seen, want %d together", each, streams)
+	const streams = 40
+	for i := range streams {
+		next := make(chan string)
+		p.does(script("text/event-stream", next))
+		_, body := r.stream(t, longChat(true))
+		next <- sse(contentEvent)
+		if !within(func() bool { _, sum := seen(); return sum == float64(i+1) }) { // a tap that is late finds no stream that has ended
+			each, _ := seen()
+			t.Fatalf("%v first tokens were seen, want %d together", each, i+1)
+		}
+		close(next)
+		io.Copy(io.Discard, body)
 	}
 	if each, _ := seen(); each[0] == 0 || each[1] == 0 {
 		t.Errorf("%v first tokens: one replica had no request, so nothing was shown", each)

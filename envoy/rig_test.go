@@ -148,6 +148,20 @@ func (g *gateway) inflight() (n int) {
 	return n
 }
 
+// outAt is which pods of pool a were out at a time, by address. An ejection ends
+// after a second, so now is too late to ask.
+func (g *gateway) outAt(at time.Time) map[string]string {
+	table := g.tables["a"]
+	for _, p := range table.Pods() {
+		table.ScrapeAnswered(p, at) // changes nothing, but is looked into anew
+	}
+	out := map[string]string{}
+	for _, c := range table.Snapshot(at) {
+		out[c.Pod.Addr] = c.Health.Out
+	}
+	return out
+}
+
 // order is a policy that a test can dictate.
 type order struct {
 	pods      []*pod // the first two are picked; none: otherwise decides
@@ -207,8 +221,31 @@ func newRig(t testing.TB, s settings) *rig {
 	}
 	r.envoy = startEnvoy(t, bootstrap)
 	r.url = "http://" + r.envoy.Listen
+	r.awaitPods(t)
 	t.Cleanup(func() { r.checkIdle(t) })
 	return r
+}
+
+// awaitPods waits until Envoy has heard of its pods. It may serve before that: it
+// waits for 5 s only.
+func (r *rig) awaitPods(t testing.TB) {
+	t.Helper()
+	waitFor(t, "Envoy to hear of its pods", func() bool { return r.stat(t, "cluster.pods.update_success") > 0 })
+}
+
+// unhurried makes a generated bootstrap that of a machine that may stall for
+// seconds. A replica that answers its health check late is not left out, and a tap
+// may show late what has passed.
+func unhurried(t testing.TB, bootstrap []byte) []byte {
+	t.Helper()
+	text := string(bootstrap)
+	for timer, of := range map[string]string{"    - timeout: 1s": "health_checks:", "deferred_close_timeout: 1s": "warmpath.tap"} {
+		if strings.Contains(text, of) && !strings.Contains(text, timer) {
+			t.Fatalf("the bootstrap has no %q", timer)
+		}
+		text = strings.Replace(text, timer, strings.Replace(timer, "1s", "20s", 1), 1)
+	}
+	return []byte(text)
 }
 
 // startEnvoy runs an Envoy whose log is kept if the test fails.
@@ -226,7 +263,7 @@ func startEnvoy(t testing.TB, bootstrap []byte) *envoy.Process {
 			os.Remove(log.Name())
 		}
 	})
-	p, err := envoy.Start(context.Background(), envoy.Options{Bootstrap: bootstrap, LogPath: log.Name(), Workers: 2})
+	p, err := envoy.Start(context.Background(), envoy.Options{Bootstrap: unhurried(t, bootstrap), LogPath: log.Name(), Workers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

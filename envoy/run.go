@@ -18,8 +18,11 @@ import (
 )
 
 const (
-	startTimeout = 20 * time.Second // to become ready; an idle machine needs 0.3 s, and EDS may wait 5 s
-	stopTimeout  = 5 * time.Second  // between asking Envoy to end and killing it
+	// Bounds for a machine that has too much to do. An idle one needs 0.3 s to
+	// start, though EDS may wait 5 s, and milliseconds for the rest.
+	startTimeout = time.Minute      // to become ready
+	adminTimeout = 20 * time.Second // to answer on the admin interface
+	stopTimeout  = 20 * time.Second // between asking Envoy to end and killing it
 )
 
 // Options say how to run an Envoy.
@@ -191,7 +194,7 @@ func (p *Process) findListener(ctx context.Context) error {
 
 // Get returns what the admin interface answers at path.
 func (p *Process) Get(ctx context.Context, path string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Admin+path, nil)
 	if err != nil {

@@ -16,9 +16,7 @@ func TestTLSBetweenEnvoyAndWarmpath(t *testing.T) {
 			if got.Header.Get("x-gateway-destination-endpoint") == "" {
 				t.Error("the pod was not picked by warmpath")
 			}
-			if n := r.stat(t, "cluster.warmpath.membership_healthy"); n != 1 {
-				t.Errorf("%d healthy replicas, want 1", n)
-			}
+			waitFor(t, "Envoy to find warmpath healthy", func() bool { return r.stat(t, "cluster.warmpath.membership_healthy") == 1 })
 			if n, want := r.stat(t, "cluster.warmpath.ssl.handshake") > 0, mode == "on"; n != want {
 				t.Errorf("TLS was used: %v, want %v", n, want)
 			}

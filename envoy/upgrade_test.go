@@ -35,7 +35,7 @@ func TestWebSocketUpgrade(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		conn.SetDeadline(time.Now().Add(patience))
 		fmt.Fprintf(conn, "GET /v1/realtime?model=model-a HTTP/1.1\r\nHost: llm\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 		in := bufio.NewReader(conn)
