@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/warmpath/warmpath/extproc/openai"
 	"github.com/warmpath/warmpath/podstate/prefix"
@@ -36,7 +35,7 @@ func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 	busy, idle := fakePod(t, 50), fakePod(t, 0)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "decisions.jsonl")
-	g := startGateway(t, fmt.Sprintf("  decisionLog: {file: %q}\npools:\n- {name: p, models: [m], profile: hyperpod, scrape: {interval: 50ms}, discovery: {static: [%q, %q]}}\n", file, busy, idle))
+	g := startGateway(t, fmt.Sprintf("  decisionLog: {file: %q}\npools:\n- {name: p, models: [m], profile: hyperpod, scrape: {interval: 20s}, discovery: {static: [%q, %q]}}\n", file, busy, idle))
 	g.eventually("scraped", g.scraped)
 	conn := g.dial(g.grpc)
 	const n = 20
@@ -57,7 +56,7 @@ func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 	}
 
 	g.cmd.Process.Signal(syscall.SIGTERM)
-	if code := within(t, g.cmd, 30*time.Second); code != 0 {
+	if code := ended(t, g.cmd); code != 0 {
 		t.Fatalf("exit code %d: %s", code, g.stderr)
 	}
 	rows := filepath.Join(dir, "rows.csv")
@@ -124,7 +123,7 @@ func TestReplicasWithLogsBreakTiesAlike(t *testing.T) {
 			file = filepath.Join(t.TempDir(), "decisions.jsonl")
 			server = fmt.Sprintf("  decisionLog: {file: %q}\n", file)
 		}
-		g := startGateway(t, fmt.Sprintf("%spools:\n- {name: p, models: [m], scrape: {interval: 50ms}, discovery: {static: [%q, %q, %q, %q]}}\n",
+		g := startGateway(t, fmt.Sprintf("%spools:\n- {name: p, models: [m], scrape: {interval: 20s}, discovery: {static: [%q, %q, %q, %q]}}\n",
 			server, pods[0], pods[1], pods[2], pods[3]))
 		g.eventually("scraped", g.scraped)
 		conn := g.dial(g.grpc)

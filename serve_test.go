@@ -55,7 +55,7 @@ func startGateway(t *testing.T, rest string) *gateway {
 }
 
 func (g *gateway) get(path string) (code int, body string) {
-	resp, err := http.Get("http://" + g.admin + path)
+	resp, err := (&http.Client{Timeout: patience}).Get("http://" + g.admin + path)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -68,12 +68,12 @@ func (g *gateway) eventually(what string, ok func() bool) {
 	g.t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
+	for end := time.Now().Add(patience); time.Now().Before(end); <-tick.C {
 		if ok() {
 			return
 		}
 	}
-	g.t.Fatalf("not %s after 20 s", what)
+	g.t.Fatalf("not %s after %v", what, patience)
 }
 
 // podView is what the tests read of /pods.
@@ -115,47 +115,64 @@ func (g *gateway) dial(addr string) *grpc.ClientConn {
 	return conn
 }
 
-// ask opens a stream as Envoy in BUFFERED mode does for a chat completion, and
-// returns it with the pod that was picked, or with the status of the refusal.
-func (g *gateway) ask(conn *grpc.ClientConn, body string) (extprocpb.ExternalProcessor_ProcessClient, string) {
+type stream = extprocpb.ExternalProcessor_ProcessClient
+
+// say sends a message and returns the answer.
+func (g *gateway) say(s stream, m *extprocpb.ProcessingRequest) *extprocpb.ProcessingResponse {
 	g.t.Helper()
-	stream, err := extprocpb.NewExternalProcessorClient(conn).Process(g.t.Context())
+	if err := s.Send(m); err != nil {
+		g.t.Fatal(err)
+	}
+	answer, err := s.Recv()
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	say := func(m *extprocpb.ProcessingRequest) *extprocpb.ProcessingResponse {
-		g.t.Helper()
-		if err := stream.Send(m); err != nil {
-			g.t.Fatal(err)
-		}
-		answer, err := stream.Recv()
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		return answer
+	return answer
+}
+
+// open begins a stream as Envoy in BUFFERED mode does for a chat completion.
+func (g *gateway) open(conn *grpc.ClientConn) stream {
+	g.t.Helper()
+	s, err := extprocpb.NewExternalProcessorClient(conn).Process(g.t.Context())
+	if err != nil {
+		g.t.Fatal(err)
 	}
 	header := func(k, v string) *corepb.HeaderValue { return &corepb.HeaderValue{Key: k, RawValue: []byte(v)} }
-	say(&extprocpb.ProcessingRequest{
+	g.say(s, &extprocpb.ProcessingRequest{
 		ProtocolConfig: &extprocpb.ProtocolConfiguration{RequestBodyMode: filterpb.ProcessingMode_BUFFERED},
 		Request: &extprocpb.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocpb.HttpHeaders{Headers: &corepb.HeaderMap{
 			Headers: []*corepb.HeaderValue{
 				header(":method", "POST"), header(":path", "/v1/chat/completions"), header("content-type", "application/json"),
 			}}}},
 	})
-	answer := say(&extprocpb.ProcessingRequest{
+	return s
+}
+
+// decide sends the body, and returns the pod that was picked, or the status of the
+// refusal.
+func (g *gateway) decide(s stream, body string) string {
+	g.t.Helper()
+	answer := g.say(s, &extprocpb.ProcessingRequest{
 		Request: &extprocpb.ProcessingRequest_RequestBody{RequestBody: &extprocpb.HttpBody{Body: []byte(body), EndOfStream: true}},
 	})
 	if refusal := answer.GetImmediateResponse(); refusal != nil {
-		return stream, refusal.GetStatus().GetCode().String()
+		return refusal.GetStatus().GetCode().String()
 	}
 	for _, h := range answer.GetRequestBody().GetResponse().GetHeaderMutation().GetSetHeaders() {
 		if h.GetHeader().GetKey() == "x-gateway-destination-endpoint" {
 			first, _, _ := strings.Cut(string(h.GetHeader().GetRawValue()), ",")
-			return stream, first
+			return first
 		}
 	}
 	g.t.Fatalf("no destination in %v", answer)
-	return nil, ""
+	return ""
+}
+
+// ask does both.
+func (g *gateway) ask(conn *grpc.ClientConn, body string) (s stream, pod string) {
+	g.t.Helper()
+	s = g.open(conn)
+	return s, g.decide(s, body)
 }
 
 // fakePod exposes what a vLLM server would with so many requests waiting.
@@ -183,7 +200,7 @@ func TestServe(t *testing.T) {
 	busy, idle, other := fakePod(t, 50), fakePod(t, 0), fakePod(t, 0)
 	g := startGateway(t, fmt.Sprintf(`
 pools:
-- {name: a, models: [model-a], discovery: {static: [%q, %q]}}
+- {name: a, models: [model-a], discovery: {static: [%q, %q]}, scrape: {interval: 20s}} # news that stay fresh while the machine stalls
 - {name: b, models: [model-b], discovery: {static: [%q]}}
 `, busy, idle, other))
 	g.eventually("scraped", func() bool {
@@ -241,18 +258,25 @@ pools:
 }
 
 // stops asks the process to end while a stream is open whose request has been
-// decided: it is told apart from a crash by a clean end.
+// decided, which is told apart from a crash by a clean end, and one whose request
+// has not: the end waits for that.
 func (g *gateway) stops(conn *grpc.ClientConn) {
 	g.t.Helper()
+	late := g.open(conn)
 	stream, _ := g.ask(conn, `{"model": "model-a", "prompt": "still being answered"}`)
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		g.t.Fatal(err)
 	}
 	g.eventually("unready", func() bool { code, _ := g.get("/readyz"); return code == 503 })
-	if _, err := stream.Recv(); err != io.EOF {
-		g.t.Errorf("the open stream ended with %v, want io.EOF: a clean close", err)
+	if pod := g.decide(late, `{"model": "model-b", "prompt": "late"}`); !strings.Contains(pod, ":") {
+		g.t.Errorf("a request that had begun before the end went to %q, want a pod", pod)
 	}
-	if code := within(g.t, g.cmd, 20*time.Second); code != 0 {
+	for _, s := range []extprocpb.ExternalProcessor_ProcessClient{stream, late} {
+		if _, err := s.Recv(); err != io.EOF {
+			g.t.Errorf("an open stream ended with %v, want io.EOF: a clean close", err)
+		}
+	}
+	if code := ended(g.t, g.cmd); code != 0 {
 		g.t.Errorf("exit code %d, want 0", code)
 	}
 	if log := g.stderr.String(); strings.Contains(log, "still being answered") || !strings.Contains(log, "msg=stopped") {
