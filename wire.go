@@ -149,6 +149,9 @@ func poolNames(cfg *configpb.GatewayConfig) (names []string) {
 // ended. What the server needs outlives it: while it drains, pods are still
 // found and scraped, and admin answers.
 func (p *parts) run(ctx context.Context) error {
+	if err := p.past.Open(); err != nil { // before anybody is served
+		return err
+	}
 	listeners, err := p.listen()
 	if err != nil {
 		return err

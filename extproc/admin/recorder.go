@@ -214,14 +214,22 @@ func (e *entry) copyTo(d *replay.Decision) {
 	d.Candidates = cands
 }
 
-// Run writes the log until ctx ends, and returns when all is written that was
-// decided by then.
-func (r *Recorder) Run(ctx context.Context) error {
+// Open opens the log, if there is one. It is called once, before Run.
+func (r *Recorder) Open() error {
 	if r.file == nil {
 		return nil
 	}
 	if err := r.file.open(); err != nil {
 		return fmt.Errorf("server.decisionLog: %w", err)
+	}
+	return nil
+}
+
+// Run writes the log until ctx ends, and returns when all is written that was
+// decided by then.
+func (r *Recorder) Run(ctx context.Context) error {
+	if r.file == nil {
+		return nil
 	}
 	warned := time.Time{}
 	for ended := false; !ended; {

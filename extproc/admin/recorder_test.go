@@ -58,6 +58,10 @@ func candidates(n int) []podstate.Candidate {
 // run lets the recorder write its log and returns what must be called before it
 // is read.
 func (r *Recorder) run(tb testing.TB) (end func()) {
+	tb.Helper()
+	if err := r.Open(); err != nil {
+		tb.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- r.Run(ctx) }()
@@ -325,6 +329,10 @@ func TestALogThatCannotBe(t *testing.T) {
 	_, err := NewRecorder(LogConfig{File: file, Sample: 1, MaxBytes: 1 << 20}, 1, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("got %v", err)
+	}
+	r := newRecorder(t, LogConfig{File: t.TempDir(), Sample: 1, MaxBytes: 1 << 20}, 1)
+	if err := r.Open(); err == nil || !strings.Contains(err.Error(), "server.decisionLog: ") {
+		t.Errorf("a folder: got %v", err)
 	}
 }
 

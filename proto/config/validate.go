@@ -103,6 +103,9 @@ func (v *validator) decisionLog(l *configpb.DecisionLog, path string) {
 		v.mistake(path+".file", "missing; want the file for the log, or no decisionLog at all")
 	} else if dir := filepath.Dir(resolved(l.File, v.dir)); !isDir(dir) {
 		v.mistake(path+".file", "%q; want a file in a folder that exists; %s does not", clip(l.File), dir)
+	} else if info, err := os.Stat(resolved(l.File, v.dir)); err == nil && !info.Mode().IsRegular() {
+		// A device or a pipe cannot become its own predecessor, or should not.
+		v.mistake(path+".file", "%q is there and no regular file; want one, or the name of a new one", clip(l.File))
 	}
 	if !(l.Sample > 0 && l.Sample <= 1) {
 		v.mistake(path+".sample", "%v; want a share above 0 and up to 1", l.Sample)
