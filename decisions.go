@@ -88,7 +88,9 @@ func explain(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	var d *replay.Decision
-	if *file != "" {
+	if ids[0] == "" {
+		return misuse(`the ID is empty; want one that Envoy's access log or GET /decisions has, or "last"`)
+	} else if *file != "" {
 		d, err = findDecision(*file, ids[0])
 	} else {
 		d, err = fetchDecision(ctx, *admin, *token, ids[0])
@@ -99,22 +101,29 @@ func explain(ctx context.Context, args []string, stdout io.Writer) error {
 	return d.Explain(stdout)
 }
 
-// findDecision looks for a decision in a log; "last" is the last one.
+// findDecision looks for a decision in a log; "last" is the last one that can be
+// read.
 func findDecision(file, id string) (found *replay.Decision, err error) {
 	log, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
+	var problem error
 	for d, err := range replay.Read(log) {
-		if err == nil && (id == "last" || d.ID() == id) {
+		if err != nil {
+			problem = err
+		} else if id == "last" || d.ID() == id {
 			found = d
 		}
 	}
-	if found == nil {
-		return nil, fmt.Errorf("no decision %q in %s", id, file)
+	switch {
+	case found != nil:
+		return found, nil
+	case problem != nil:
+		return nil, fmt.Errorf("no decision %q in what can be read of %s; %w", id, file, problem)
 	}
-	return found, nil
+	return nil, fmt.Errorf("no decision %q in %s", id, file)
 }
 
 // fetchDecision asks a running warmpath.

@@ -94,6 +94,45 @@ func TestDecisionsAreLoggedExplainedAndReplayed(t *testing.T) {
 	}
 }
 
+func TestLogsThatTellNothing(t *testing.T) {
+	dir := t.TempDir()
+	empty, torn := filepath.Join(dir, "empty"), filepath.Join(dir, "torn")
+	for file, text := range map[string]string{empty: "", torn: `{"id":"1`} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		rule string
+		args []string
+		code int
+		want string
+	}{
+		{"an empty log is no success", []string{"replay", empty}, 1, "the log holds no decisions"},
+		{"what is not found may be what cannot be read", []string{"explain", "--file", torn, "1"}, 1, "line 1: want a line of a log of decisions, whole"},
+		{"a folder is no log", []string{"explain", "--file", dir, "last"}, 1, "is a directory"},
+		{"no ID is no list", []string{"explain", "--admin", "127.0.0.1:1", ""}, 2, "the ID is empty"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			if text, code := call(t, tt.args...); code != tt.code || !strings.Contains(text, tt.want) {
+				t.Errorf("exit code %d, want %d and %q: %s", code, tt.code, tt.want, text)
+			}
+		})
+	}
+}
+
+// Nobody may be served, and told that, before the end.
+func TestServeWithALogThatCannotBeOpened(t *testing.T) {
+	cmd, _, stderr := command(t, "serve", "--config", writeConfig(t, freePorts(t, 3), fmt.Sprintf(
+		"  decisionLog: {file: %s}\npools: [{name: a, models: [m], discovery: {static: [\"127.0.0.1:1\"]}}]", strings.Repeat("x", 300))))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if exit := ended(t, cmd); exit != 1 || !strings.HasPrefix(stderr.String(), "warmpath serve: server.decisionLog: open ") {
+		t.Errorf("exit code %d, want 1 and nothing but why: %s", exit, stderr)
+	}
+}
+
 func TestExplainGivesTheToken(t *testing.T) {
 	guarded := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer right" {

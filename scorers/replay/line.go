@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	maxLine = 256 << 20 // bytes
-	maxPods = 100_000   // a line can claim many in a few bytes
+	maxLine = 64 << 20 // bytes; a decision among 100,000 pods has half of that
+	maxPods = 100_000  // a line can claim many in a few bytes
 )
 
 // line is a decision as JSON has it. The pods, which come last, are written by
@@ -90,14 +90,23 @@ func (d *Decision) Append(b []byte, hide func(string) string) []byte {
 // Read returns the decisions of a log, and an error for each line that is none.
 func Read(r io.Reader) iter.Seq2[*Decision, error] {
 	return func(yield func(*Decision, error) bool) {
-		lines := bufio.NewScanner(r)
-		lines.Buffer(nil, maxLine)
-		for n := 1; lines.Scan(); n++ {
-			text := bytes.TrimSpace(lines.Bytes())
+		lines := bufio.NewReader(r)
+		var text []byte
+		for n, end := 1, error(nil); end == nil; n++ {
+			text, end = readLine(lines, text[:0])
+			if end != nil && end != io.EOF {
+				yield(nil, fmt.Errorf("line %d: %w", n, end))
+				return
+			}
+			text := bytes.TrimSpace(text)
 			if len(text) == 0 {
 				continue
 			}
-			d, err := Parse(text)
+			var d *Decision
+			err := fmt.Errorf("longer than %d MB, as no decision is", maxLine>>20)
+			if len(text) <= maxLine {
+				d, err = Parse(text)
+			}
 			if err != nil {
 				err = fmt.Errorf("line %d: %w", n, err)
 			}
@@ -105,8 +114,19 @@ func Read(r io.Reader) iter.Seq2[*Decision, error] {
 				return
 			}
 		}
-		if err := lines.Err(); err != nil {
-			yield(nil, err)
+	}
+}
+
+// readLine adds the next line to b, or so much of it that it is longer than
+// maxLine.
+func readLine(r *bufio.Reader, b []byte) ([]byte, error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(b) <= maxLine {
+			b = append(b, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return b, err
 		}
 	}
 }
@@ -117,7 +137,10 @@ func Parse(text []byte) (*Decision, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&l); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("want a line of a log of decisions, whole and of this version: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the decision; want one decision on each line")
 	}
 	switch {
 	case l.Pods == nil:

@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/warmpath/warmpath/podstate"
@@ -210,6 +212,8 @@ func TestMistakesInLines(t *testing.T) {
 		{"a line of another log", `{}`, "it has no pods"},
 		{"a pod without an address", `{"id":"1","count":1,"pods":{}}`, "pod 0 has no address"},
 		{"a rung that is none", `{"id":"1","rung":5,"pods":{}}`, "rung 5; want 0 to 4"},
+		{"a second decision", `{"id":"1","count":0,"pods":{}}{"id":"2","count":0,"pods":{}}`, "one decision on each line"},
+		{"text behind the decision", `{"id":"1","count":0,"pods":{}} x`, "something follows"},
 		{"too many pods", `{"id":"1","count":100001,"pods":{}}`, "count 100001; want 0 to 100000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -233,6 +237,33 @@ func TestReadGoesOnAfterABrokenLine(t *testing.T) {
 	if n != 2 || !strings.HasPrefix(bad, "line 2: ") {
 		t.Errorf("read %d decisions and the error %q; want 2, and one about line 2", n, bad)
 	}
+}
+
+// A file that was damaged may have no line feeds for long.
+func TestReadGoesOnAfterAHugeLine(t *testing.T) {
+	good := string(newWorld(1).decide(t, "latency", nil, newProfile(t, "latency", nil)).Append(nil, nil))
+	broken := errors.New("the disk is gone")
+	log := io.MultiReader(strings.NewReader(good), io.LimitReader(zeros{}, maxLine+1), strings.NewReader("\n"+good), iotest.ErrReader(broken))
+	n := 0
+	var bad []string
+	for d, err := range Read(log) {
+		if err != nil {
+			bad = append(bad, err.Error())
+		} else if d.ID() == good[7:23] {
+			n++
+		}
+	}
+	if want := []string{"line 2: longer than 64 MB, as no decision is", "line 4: the disk is gone"}; n != 2 || !slices.Equal(bad, want) {
+		t.Errorf("read %d decisions and the errors %q; want 2 and %q", n, bad, want)
+	}
+}
+
+// zeros never ends.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // A line that can be read says the same when it is written and read again, and

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -177,11 +178,14 @@ func (s *Study) row(d *Decision, policy string, pod *podstate.Pod, firstToken, c
 		strconv.Itoa(d.Request.Output), policy, addr, strconv.FormatBool(pod == d.First), digits(firstToken, 6), digits(cost, 6)})
 }
 
-// OK reports whether every line was read and every choice came out as logged.
+// OK reports whether there were lines, every one was read and every choice came
+// out as logged.
 func (s *Study) OK() error {
 	switch {
 	case s.unreadable > 0:
 		return fmt.Errorf("%d lines could not be replayed; %w", s.unreadable, s.problem)
+	case s.decisions == 0:
+		return errors.New("the log holds no decisions; server.decisionLog of the configuration says where they are written")
 	case s.reproduced < s.decisions:
 		return fmt.Errorf("%d of %d choices came out otherwise than logged, %s as the first; was the log written by another version of warmpath?",
 			s.decisions-s.reproduced, s.decisions, s.unequal)

@@ -107,6 +107,9 @@ func TestStudyTellsWhatIsNotAsLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := s.OK(); err == nil || !strings.Contains(err.Error(), "holds no decisions") {
+		t.Errorf("of an empty log: %v", err)
+	}
 	s.Skip(errors.New("line 3: torn"))
 	s.Skip(errors.New("line 4: torn"))
 	if err := s.OK(); err == nil || err.Error() != "2 lines could not be replayed; line 3: torn" {
