@@ -16,7 +16,7 @@ import (
 
 // patience bounds everything that should happen soon, on a machine with too
 // much to do.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // answer is what a chat answer and its last event have in common.
 type answer struct {
@@ -41,6 +41,8 @@ type answer struct {
 		Cached    int `json:"cache_n"`
 		Processed int `json:"prompt_n"`
 		Generated int `json:"predicted_n"`
+
+		PromptMS float64 `json:"prompt_ms"` // what it took to process the prompt
 	} `json:"timings"`
 }
 

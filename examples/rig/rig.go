@@ -25,6 +25,9 @@ import (
 // Model is the name under which the pods serve.
 const Model = "llama-8b"
 
+// patience is for what takes less than a second, on a machine with too much to do.
+const patience = time.Minute
+
 // Options say what to run.
 type Options struct {
 	Pods     []engine.Config // one for each simulated pod
@@ -44,7 +47,8 @@ type Rig struct {
 
 	dir     string
 	servers []string
-	child   *exec.Cmd // warmpath serve
+	child   *exec.Cmd     // warmpath serve
+	ended   chan struct{} // closed when child has ended
 	envoys  []*envoy.Process
 }
 
@@ -78,10 +82,13 @@ func (r *Rig) start(ctx context.Context, o Options) (err error) {
 		}
 	}
 	config := filepath.Join(r.dir, "warmpath.yaml")
-	if err := r.writeConfig(config, o); err != nil {
-		return err
+	for err = errTaken; errors.Is(err, errTaken); {
+		if err := r.writeConfig(config, o); err != nil {
+			return err
+		}
+		err = r.startWarmpath(ctx, o.Warmpath, config)
 	}
-	if err := r.startWarmpath(ctx, o.Warmpath, config); err != nil {
+	if err != nil {
 		return err
 	}
 	bootstrap, err := output(ctx, o.Warmpath, "bootstrap", "--config", config)
@@ -105,6 +112,18 @@ func (r *Rig) startEnvoy(ctx context.Context, bootstrap []byte) (listen string, 
 		return "", err
 	}
 	r.envoys = append(r.envoys, e)
+	// Envoy may serve before it has heard of the pods: it waits for 5 s only.
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	const stat = "cluster.pods.membership_total"
+	want := fmt.Sprintf("%s: %d", stat, len(r.hosts()))
+	err = poll(ctx, func() bool {
+		text, err := e.Get(ctx, "/stats?filter=^"+stat+"$")
+		return err == nil && strings.TrimSpace(text) == want
+	})
+	if err != nil {
+		return "", fmt.Errorf("envoy does not know all pods: %w", err)
+	}
 	return e.Listen, nil
 }
 
@@ -222,6 +241,10 @@ func freePorts(n int) (list []string, err error) {
 	return list, nil
 }
 
+// errTaken says that somebody else has taken a port since it was chosen.
+var errTaken = errors.New("a port is in use")
+
+// startWarmpath runs warmpath and waits until it is healthy.
 func (r *Rig) startWarmpath(ctx context.Context, binary, config string) error {
 	var log bytes.Buffer
 	r.child = exec.CommandContext(ctx, binary, "serve", "--config", config)
@@ -232,9 +255,20 @@ func (r *Rig) startWarmpath(ctx context.Context, binary, config string) error {
 	if err := r.child.Start(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	r.ended = make(chan struct{})
+	go func(child *exec.Cmd, ended chan struct{}) {
+		child.Wait() // how it ended is in the log
+		close(ended)
+	}(r.child, r.ended)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := poll(ctx, func() bool {
+		select {
+		case <-r.ended:
+			cancel()
+			return false
+		default:
+		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.Admin+"/healthz", nil)
 		if err != nil {
 			return false
@@ -248,6 +282,9 @@ func (r *Rig) startWarmpath(ctx context.Context, binary, config string) error {
 	})
 	if err != nil {
 		r.stopWarmpath() // the log may be read only when nobody writes it
+		if bytes.Contains(log.Bytes(), []byte(" is in use;")) {
+			return errTaken
+		}
 		return fmt.Errorf("warmpath did not become ready: %w\n%s", err, log.Bytes())
 	}
 	return nil
@@ -256,7 +293,7 @@ func (r *Rig) startWarmpath(ctx context.Context, binary, config string) error {
 func (r *Rig) stopWarmpath() {
 	if r.child != nil && r.child.Process != nil {
 		r.child.Process.Signal(syscall.SIGTERM)
-		r.child.Wait()
+		<-r.ended
 	}
 	r.child = nil
 }
