@@ -110,6 +110,7 @@ func TestLogsThatTellNothing(t *testing.T) {
 	}{
 		{"an empty log is no success", []string{"replay", empty}, 1, "the log holds no decisions"},
 		{"what is not found may be what cannot be read", []string{"explain", "--file", torn, "1"}, 1, "line 1: want a line of a log of decisions, whole"},
+		{"rows do not take the log's place", []string{"replay", "--csv", filepath.Join(dir, ".", "torn"), torn}, 2, "is the log, which would be lost"},
 		{"a folder is no log", []string{"explain", "--file", dir, "last"}, 1, "is a directory"},
 		{"no ID is no list", []string{"explain", "--admin", "127.0.0.1:1", ""}, 2, "the ID is empty"},
 	} {
