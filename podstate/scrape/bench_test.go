@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -21,13 +22,18 @@ import (
 	"github.com/warmpath/warmpath/podstate"
 )
 
-// podsPort is set in the process that plays the pods of a benchmark, so that
-// their CPU time is not counted as ours.
-const podsPort = "WARMPATH_SCRAPE_BENCH_PORT"
+// asPods is set in the process that plays the pods of a benchmark, so that their
+// CPU time is not counted as ours.
+const asPods = "WARMPATH_SCRAPE_BENCH_PODS"
 
 func TestMain(m *testing.M) {
-	if port := os.Getenv(podsPort); port != "" {
-		fmt.Fprintln(os.Stderr, http.ListenAndServe(":"+port, benchPod()))
+	if os.Getenv(asPods) != "" {
+		l, err := net.Listen("tcp", ":0")
+		if err == nil {
+			fmt.Println(l.Addr().(*net.TCPAddr).Port)
+			err = http.Serve(l, benchPod())
+		}
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -60,20 +66,20 @@ func benchPod() http.Handler {
 // costs. A pod is an address of its own, 127.1.0.1 and up. "all" reads 30 KB;
 // "named" reads the wanted series and, with a second request, the load.
 func BenchmarkFleet(b *testing.B) {
-	const port = "39417"
 	pods := exec.Command(os.Args[0])
-	pods.Env = append(os.Environ(), podsPort+"="+port)
+	pods.Env = append(os.Environ(), asPods+"=1")
 	pods.Stderr = os.Stderr
+	out, err := pods.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
 	if err := pods.Start(); err != nil {
 		b.Fatal(err)
 	}
 	defer func() { _ = pods.Process.Kill(); _ = pods.Wait() }()
-	for range 100 {
-		if resp, err := http.Get("http://127.0.0.1:" + port + "/metrics"); err == nil {
-			resp.Body.Close()
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
+	var port int
+	if _, err := fmt.Fscanln(out, &port); err != nil { // it listens
+		b.Fatal(err)
 	}
 	all := compile(&engine{name: "vllm", path: "/metrics", rows: vllmRows}, nil)
 	for _, fleet := range []struct {
@@ -88,7 +94,7 @@ func BenchmarkFleet(b *testing.B) {
 			table := podstate.NewTable()
 			specs := make([]podstate.Spec, fleet.pods)
 			for i := range specs {
-				specs[i].Addr = netip.MustParseAddrPort(fmt.Sprintf("127.1.%d.%d:%s", i/250, i%250+1, port))
+				specs[i].Addr = netip.MustParseAddrPort(fmt.Sprintf("127.1.%d.%d:%d", i/250, i%250+1, port))
 			}
 			table.SetPods(specs)
 			m, err := NewMetrics(prometheus.NewRegistry())
