@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -54,7 +53,7 @@ func serveEnvoy([]string) error {
 // serveGateway runs a gateway with the pool a until standard input ends, as it
 // does when the parent is gone.
 func serveGateway(words []string) error {
-	lis, err := net.Listen("tcp", words[0])
+	lis, err := listen(words[0])
 	if err != nil {
 		return err
 	}

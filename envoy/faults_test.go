@@ -74,6 +74,11 @@ func (w *ward) start(addr string) *pod {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	lis, err := listen(addr) // which may have been taken since it was free
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lis.Close()
 	p, err := simpod.Start(simpod.Config{Addr: addr, Model: "model-a", Engine: kind})
 	if err != nil {
 		w.t.Fatal(err)
@@ -305,7 +310,7 @@ func TestPodDrains(t *testing.T) {
 	w.load(time.Second, 4, patient)
 	w.pods[0].SetFault(simpod.FaultDrain)
 	begun := time.Now()
-	got := w.loadUntil(4, patient, func(r result) bool { return r.failed >= 3 && r.good >= few && time.Since(begun) > 4*time.Second })
+	got := w.loadUntil(4, patient, func(r result) bool { return r.failed > 0 && r.good >= few && time.Since(begun) > 4*time.Second })
 	took := time.Since(begun)
 	most := 6                                                               // three in a row, and as many under way with the third
 	for trial := time.Second; trial < took; trial = 2*trial + time.Second { // after 1, 3, 7 s …

@@ -2,6 +2,7 @@ package envoy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +36,9 @@ func eachMode(t *testing.T, f func(t *testing.T, mode string)) {
 	}
 }
 
+// drainDelay is enough for an Envoy that stalls to hear that a replica will end.
+const drainDelay = 5 * time.Second
+
 // gateway is warmpath in this process: the server that Envoy asks, over tables
 // and an EDS that the test fills. The model "model-<pool>" is that of a pool, and
 // the first pool is the default.
@@ -50,7 +55,7 @@ type gateway struct {
 // startGateway serves at addr, which may have port 0.
 func startGateway(t testing.TB, addr string, pools map[string][]*pod, observe extproc.Observe) *gateway {
 	t.Helper()
-	lis, err := net.Listen("tcp", addr)
+	lis, err := listen(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +71,16 @@ func startGateway(t testing.TB, addr string, pools map[string][]*pod, observe ex
 		g.mustSetPods(t, name, pods...)
 	}
 	return g
+}
+
+// listen waits for a port that somebody else has taken since it was free: tests of
+// other packages run at the same time.
+func listen(addr string) (lis net.Listener, err error) {
+	within(func() bool {
+		lis, err = net.Listen("tcp", addr)
+		return !errors.Is(err, syscall.EADDRINUSE)
+	})
+	return lis, err
 }
 
 func newGateway(lis net.Listener, names []string, observe extproc.Observe) (*gateway, error) {
@@ -95,7 +110,7 @@ func newGateway(lis net.Listener, names []string, observe extproc.Observe) (*gat
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	server, err := extproc.New(extproc.Config{DrainDelay: 2 * time.Second}, router, pools, g.reg, log)
+	server, err := extproc.New(extproc.Config{DrainDelay: drainDelay}, router, pools, g.reg, log)
 	if err != nil {
 		return nil, err
 	}

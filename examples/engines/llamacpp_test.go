@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"os/exec"
 	"strings"
@@ -228,6 +229,13 @@ func deathAndReturn(t *testing.T, f *fleet) {
 	}
 	eventually(t, "no request counts as under way", func() bool { return inflight(t, f.Admin) == 0 })
 
+	eventually(t, "nobody else has the port of the dead server", func() bool {
+		l, err := net.Listen("tcp", victim.Addr)
+		if err == nil {
+			l.Close()
+		}
+		return err == nil
+	})
 	f.servers[1] = start(t, 1, victim.Port())
 	back := eventually(t, "the server that has come back is in", func() bool {
 		p := pods(t, f.Admin)[victim.Addr]
