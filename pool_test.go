@@ -243,9 +243,10 @@ func TestPoolKeepsTheIndexTrue(t *testing.T) {
 		first, second := p.table.Pods()[0], p.table.Pods()[1]
 		prompt := make([]byte, 64<<10)
 		blocks := prefix.Chain(nil, prefix.Seed("m", "", ""), prompt, []prefix.Span{{Start: 0, End: len(prompt)}})
+		var m prefix.Match
 		held := func(pod *podstate.Pod) int {
-			if m := p.index.Match(blocks, nil); pod.Slot < len(m) {
-				return int(m[pod.Slot])
+			if p.index.Match(blocks, time.Now(), &m); pod.Slot < len(m.Bytes) {
+				return int(m.Bytes[pod.Slot])
 			}
 			return 0
 		}
@@ -256,8 +257,8 @@ func TestPoolKeepsTheIndexTrue(t *testing.T) {
 		}
 		report(first, 0, 1<<20)
 		report(second, 0, 1000)
-		p.index.Insert(first.Slot, blocks)
-		p.index.Insert(second.Slot, blocks)
+		p.index.Insert(first.Slot, blocks, time.Now())
+		p.index.Insert(second.Slot, blocks, time.Now())
 		if n := held(first); n < 60<<10 {
 			t.Errorf("a pod with a large cache holds %d bytes of a prompt of %d", n, len(prompt))
 		}
@@ -277,11 +278,11 @@ func TestPoolKeepsTheIndexTrue(t *testing.T) {
 		if n := held(first); n > 0 {
 			t.Errorf("a pod that has started again holds %d bytes", n)
 		}
-		p.index.Insert(first.Slot, blocks)
+		p.index.Insert(first.Slot, blocks, time.Now())
 		if n := held(first); n > 4000 {
 			t.Errorf("a pod that has started again with a cache of 1000 tokens holds %d bytes", n)
 		}
-		p.index.Insert(first.Slot, blocks)
+		p.index.Insert(first.Slot, blocks, time.Now())
 		p.set(t.Context(), pods("10.0.0.2:80"))
 		if n := held(first); n > 0 || len(p.caches) != 1 {
 			t.Errorf("a pod that has left holds %d bytes, and %d pods are remembered", n, len(p.caches))

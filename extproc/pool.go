@@ -39,8 +39,8 @@ const keyBlocks = 4
 type scratch struct {
 	body   openai.Request
 	blocks []prefix.Block
-	bytes  []int32 // of the prompt, that each pod is expected to have cached
-	cached []int32 // the same in tokens
+	match  prefix.Match
+	cached []int32 // tokens of the prompt that each pod is expected to have cached
 	ask    podstate.Ask
 	req    scorers.Request
 }
@@ -104,11 +104,11 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 	if n := len(sc.blocks); n > 0 {
 		key = sc.blocks[min(n, keyBlocks)-1].Hash
 	}
-	sc.bytes = pool.Index.Match(sc.blocks, sc.bytes)
-	sc.cached = expect.cached(sc.cached, sc.bytes, tokens, sc.body.Prompt)
+	pool.Index.Match(sc.blocks, now, &sc.match)
+	sc.cached = expect.cached(sc.cached, sc.match.Bytes, tokens, sc.body.Prompt)
 
-	sc.ask = podstate.Ask{Now: now, Tokens: tokens, Output: output, Whole: !sc.body.Stream, Cached: sc.cached, Adapter: target.Adapter}
-	sc.req = scorers.Request{Tokens: tokens, Output: output, Adapter: target.Adapter, Key: key, Subset: q.subset, Seed: seed}
+	sc.ask = podstate.Ask{Now: now, Tokens: tokens, Output: output, Whole: !sc.body.Stream, Cached: sc.cached, Retention: sc.match.Retention, Adapter: target.Adapter}
+	sc.req = scorers.Request{Tokens: tokens, Output: output, Adapter: target.Adapter, Key: key, Reuse: sc.match.Reuse, Subset: q.subset, Seed: seed}
 	engine := ""
 	r, err := pool.Table.PickAndReserve(&sc.ask, func(cands []podstate.Candidate) (int, int) {
 		first, second := pool.Policy.Choose(&sc.req, cands)
@@ -124,7 +124,7 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 		return decision{pool: target.Pool}, &refusal{reason: noPod, decision: seed, message: "no pod of pool " + pool.Name + " can take the request; try again later"}
 	}
 	pod := r.Pod()
-	pool.Index.Insert(pod.Slot, sc.blocks)
+	pool.Index.Insert(pod.Slot, sc.blocks, now)
 
 	d := decision{pool: target.Pool, reservation: r, destination: destination{value: pod.Addr, pool: pool.Name, id: seed}}
 	// Pickers of the EPP protocol name one pod: an ORIGINAL_DST cluster, which
@@ -136,7 +136,7 @@ func (s *Server) decide(q *question) (decision, *refusal) {
 	s.metrics.rungs.note(target.Pool, sc.req.Rung)
 	d.asked = asked{at: now, body: len(q.body) > 0, stream: sc.body.Stream, answers: answers * max(1, sc.body.Prompts), engine: engine, pod: pod}
 	if q.whole {
-		d.asked.measure(&sc.body, sc.bytes, pod.Slot)
+		d.asked.measure(&sc.body, sc.match.Bytes, pod.Slot)
 	}
 	return d, nil
 }

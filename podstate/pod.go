@@ -181,10 +181,11 @@ type Candidate struct {
 	Cached      int     // tokens of this request's prompt expected in the pod's prefix cache
 	AdapterWait float64 // seconds until this request's adapter has a slot, predicted
 
-	Speed  Speed
-	Charge Charge  // what this replica has sent there and not seen finish
-	Trust  float64 // how far the gauges of Stats can be believed, 1 to 0; its fixed values always can
-	Fill   float64 // share of the KV cache in use once what waits there has begun; 0: not known
+	Speed     Speed
+	Charge    Charge  // what this replica has sent there and not seen finish
+	Trust     float64 // how far the gauges of Stats can be believed, 1 to 0; its fixed values always can
+	Retention float64 // seconds that its prefix cache keeps what nobody uses; 0: not known
+	Fill      float64 // share of the KV cache in use once what waits there has begun; 0: not known
 
 	Health   Health
 	Stay     float64      // seconds that a request runs after its first token: a moving average, or half the mean age of those that run, if that is more

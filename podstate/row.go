@@ -68,7 +68,9 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 			c.Speed = s
 		}
 		c.Wait, c.Foreign, c.Cached, c.AdapterWait = 0, 0, 0, 0
-		c.Stay = r.stay.seconds(now.Seconds())
+		if s := r.stay.seconds(now.Seconds()); s != c.Stay {
+			c.Stay = s
+		}
 		if r.waits {
 			c.Wait = max(r.backlog.wait(now, c.Speed, watched, watched || r.fresh), r.turns*c.Stay)
 		}
@@ -79,6 +81,13 @@ func (t *Table) candidatesLocked(ask *Ask) []Candidate {
 		if int(r.slot) < len(ask.Cached) {
 			c.Cached = min(int(ask.Cached[r.slot]), ask.Tokens-1)
 			t.warm = t.warm || c.Cached > 0
+		}
+		keeps := 0.0
+		if int(r.slot) < len(ask.Retention) {
+			keeps = float64(ask.Retention[r.slot])
+		}
+		if keeps != c.Retention {
+			c.Retention = keeps
 		}
 		seen.add(c.Trust, r.foreign)
 	}

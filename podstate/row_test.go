@@ -70,6 +70,7 @@ func (w *storm) send() {
 	ask := &Ask{Now: w.now, Tokens: 1 + w.rng.IntN(8000), Output: 100 * w.rng.IntN(3), Whole: w.rng.IntN(5) == 0}
 	for range w.rng.IntN(12) {
 		ask.Cached = append(ask.Cached, int32(max(0, w.rng.IntN(2000)-1000)))
+		ask.Retention = append(ask.Retention, float32(w.rng.IntN(3)))
 	}
 	if w.rng.IntN(4) == 0 {
 		ask.Adapter = "a" + strconv.Itoa(w.rng.IntN(6))

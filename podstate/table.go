@@ -18,6 +18,8 @@ type Ask struct {
 	Whole   bool    // the answer comes in one piece: its first byte says nothing about the first token
 	Cached  []int32 // prompt tokens expected in each pod's prefix cache, by Pod.Slot; may be shorter than the table
 	Adapter string  // LoRA adapter, or empty
+
+	Retention []float32 // seconds that each pod's prefix cache keeps what nobody uses, by Pod.Slot; may be shorter than the table; 0: not known
 }
 
 // Table is the set of pods of one pool.

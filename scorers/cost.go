@@ -50,6 +50,14 @@ const (
 	// An adapter that is not resident evicts another one, which must come back: a
 	// fixed price, seconds, and its wait twice.
 	adapterEvicts, adapterTwice = 0.1, 2
+
+	// A copy of what another pod has cached costs its work once, and serves all who
+	// use it afterwards. Its price is shared only if those are many, for they would
+	// have been served by the other pod as well, if less evenly.
+	copyUses = 3
+	// copyKept is the share of the retention that counts: what a copy evicts may be
+	// in use as well.
+	copyKept = 0.2
 )
 
 var _ policy = (*cost)(nil)
@@ -66,6 +74,7 @@ func (k *cost) weights() terms {
 // pool is what the cost of each pod depends on of all of them.
 type pool struct {
 	cached   int     // tokens that the best pod has
+	reuse    float64 // Request.Reuse
 	patience float64 // seconds
 	slope    float64 // of T + T²/patience: what one more second costs those who wait
 }
@@ -81,7 +90,7 @@ func (k *cost) pool(req *Request, pods []podstate.Candidate, ts []float64) pool 
 		soonest = min(soonest, k.wait*ts[i])
 	}
 	scale := max(1e-9, patience*fastest, relief*soonest)
-	return pool{cached, scale, 1 + 2*soonest/scale}
+	return pool{cached, req.Reuse, scale, 1 + 2*soonest/scale}
 }
 
 func (p *pool) terms(req *Request, c *podstate.Candidate, t float64, out *terms) {
@@ -90,16 +99,25 @@ func (p *pool) terms(req *Request, c *podstate.Candidate, t float64, out *terms)
 		load = busiest
 	}
 	active := float64(c.Charge.Requests) + c.Foreign
-	own := float64(req.Tokens - c.Cached)
+	share := p.share(c)
+	own := float64(req.Tokens-p.cached) + share*float64(p.cached-c.Cached)
 	*out = terms{
 		t,
 		t * t / p.patience,
-		load / (1 - load) * p.slope * c.Speed.Prefill(p.cached, c.Cached),
+		share * load / (1 - load) * p.slope * c.Speed.Prefill(p.cached, c.Cached),
 		active * c.Speed.Token * own * (1 + own/long),
 		active * c.Speed.Base,
 		memory(c, req),
 		adapterCost(c),
 	}
+}
+
+// share is how much of the price of a copy, which is work and makes others wait,
+// one request bears: the copy serves those who use it while the pod keeps it,
+// and evens out the load as long as the answers run that make it uneven.
+func (p *pool) share(c *podstate.Candidate) float64 {
+	serves := min(c.Stay, copyKept*c.Retention*(1-c.Fill)) * p.reuse
+	return copyUses / max(copyUses, serves)
 }
 
 func (k *cost) cost(req *Request, pods []podstate.Candidate, out []float64) {

@@ -72,6 +72,37 @@ func TestLatencyChooses(t *testing.T) {
 	}
 }
 
+// A busy pod holds what all requests begin with, an idler one does not.
+func TestCopiesOfHotPrefixesAreMade(t *testing.T) {
+	const busy, idle = 0, 1
+	for name, tt := range map[string]struct {
+		reuse, retention float64
+		want             int
+	}{
+		"many will use it":                   {5, 600, idle},
+		"nobody knows":                       {0, 600, busy},
+		"a few will use it":                  {0.2, 600, busy},
+		"the cache gives it up soon":         {5, 2, busy},
+		"the size of the cache is not known": {5, 0, busy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := func(running, cached int) podstate.Candidate {
+				return with(seconds(fast, 0, running), func(c *podstate.Candidate) {
+					c.Cached, c.Util, c.Stay, c.Retention = cached, 0.4, 10, tt.retention
+				})
+			}
+			p, err := NewProfile("latency", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cands := named(pod(250, 5500), pod(40, 0))
+			if got, _ := p.Choose(&Request{Tokens: 6000, Output: 200, Reuse: tt.reuse}, cands); got != tt.want {
+				t.Errorf("pod %d, want %d; costs %v", got, tt.want, p.costs)
+			}
+		})
+	}
+}
+
 func TestNearlyEqualPodsAreChosenByKey(t *testing.T) {
 	p, err := NewProfile("latency", nil)
 	if err != nil {

@@ -15,6 +15,7 @@ type Request struct {
 	Tokens  int      // prompt tokens, estimated; at least 1
 	Output  int      // tokens that it may generate, estimated
 	Adapter string   // LoRA adapter, or empty
+	Reuse   float64  // uses a second of the longest part of the prompt that any pod has cached; 0: not known
 	Key     uint64   // hash of the prompt's head: requests that share it should meet on one pod
 	Subset  []string // addresses or IPs that the gateway allows; nil allows all
 	Seed    uint64   // random per request; breaks ties

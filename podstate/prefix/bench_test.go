@@ -39,20 +39,20 @@ func BenchmarkMatchAndInsert(b *testing.B) {
 					}
 				}
 				for slot := range pods {
-					ix.Insert(slot, chains[0][:len(chains[0])/10])
+					ix.Insert(slot, chains[0][:len(chains[0])/10], t0)
 				}
-				var dst []int32
+				var m Match
 				i := 0
 				b.ReportAllocs()
 				for b.Loop() {
 					c := chains[i%len(chains)]
-					dst = ix.Match(c, dst)
-					ix.Insert(i*7%pods, c)
+					ix.Match(c, t0, &m)
+					ix.Insert(i*7%pods, c, t0)
 					if i++; i%(50*len(chains)) == 0 {
 						b.StopTimer()
 						for slot := range pods {
 							ix.Remove(slot)
-							ix.Insert(slot, chains[0][:len(chains[0])/10])
+							ix.Insert(slot, chains[0][:len(chains[0])/10], t0)
 						}
 						b.StartTimer()
 					}
@@ -68,13 +68,13 @@ func BenchmarkMatch(b *testing.B) {
 			ix := NewIndex(256 << 20)
 			c := whole(7, text(1, 200<<10))
 			for slot := range pods {
-				ix.Insert(slot, c[:len(c)/10])
+				ix.Insert(slot, c[:len(c)/10], t0)
 			}
-			ix.Insert(pods/2, c)
+			ix.Insert(pods/2, c, t0)
 			b.RunParallel(func(pb *testing.PB) {
-				var dst []int32
+				var m Match
 				for pb.Next() {
-					dst = ix.Match(c, dst)
+					ix.Match(c, t0, &m)
 				}
 			})
 		})
@@ -90,7 +90,7 @@ func BenchmarkBytesPerEntry(b *testing.B) {
 				for i := range uint64(1600 / sharing) {
 					c := whole(7, text(i, 100<<10))
 					for slot := range sharing {
-						ix.Insert(int(slot), c)
+						ix.Insert(int(slot), c, t0)
 					}
 				}
 				per = float64(ix.Bytes()) / float64(ix.Len())

@@ -11,6 +11,8 @@ type entry struct {
 	bytes uint32
 	slot  uint16 // of the pod
 	count uint16 // pods that hold the block; valid in the first entry of its list
+	used  uint32 // tick of its last use
+	gap   uint32 // ticks between two uses, moving average; 0: there was only one
 
 	newer, older uint32 // same pod
 	next, prev   uint32 // same block
@@ -18,7 +20,7 @@ type entry struct {
 
 const (
 	maxSlots   = math.MaxUint16
-	entrySize  = 32
+	entrySize  = 40
 	chunkShift = 12
 	chunkLen   = 1 << chunkShift
 )

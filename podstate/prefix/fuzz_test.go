@@ -81,10 +81,10 @@ func FuzzIndex(f *testing.F) {
 				delete(model.pods, slot)
 				delete(model.capacity, slot)
 			default:
-				ix.Insert(slot, blocks)
+				ix.Insert(slot, blocks, t0)
 				model.insert(slot, blocks)
 			}
-			got := ix.Match(blocks, nil)
+			got := match(ix, blocks)
 			for s := range pods {
 				var g int32
 				if s < len(got) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"time"
 	"unsafe"
 )
 
@@ -17,6 +18,7 @@ type Index struct {
 	maxEntries int
 
 	mu      sync.RWMutex // guards all below
+	begin   time.Time    // tick 0: the first insert
 	entries arena
 	first   set // first entry of each block
 	held    set // every entry, by block and pod
@@ -29,6 +31,7 @@ type Index struct {
 // the oldest away keeps the list closed. Engines evict in the same order.
 type podList struct {
 	newest, oldest uint32
+	stale          uint32 // tick of the last use of oldest
 	entries        int
 	bytes          int64
 	capacity       int64 // 0: no limit
@@ -71,17 +74,28 @@ func (ix *Index) Len() int {
 	return ix.live
 }
 
-// Match returns, by slot, how many bytes of the prompt each pod holds, from its
-// head without a gap. It uses the memory of dst. Slots beyond the result hold
+// Match is what an index knows of one prompt. Slots beyond its slices hold
 // nothing.
-func (ix *Index) Match(blocks []Block, dst []int32) []int32 {
+type Match struct {
+	Bytes     []int32   // by slot: bytes of the prompt that the pod holds, from its head without a gap
+	Retention []float32 // by slot: seconds that the pod keeps what nobody uses; 0: not known
+	Reuse     float64   // uses a second of the longest part that any pod holds, on the pod that uses it most; 0: not known
+}
+
+// Match fills m, whose memory it uses again, with what is so now.
+func (ix *Index) Match(blocks []Block, now time.Time, m *Match) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 
-	dst = slices.Grow(dst[:0], len(ix.pods))[:len(ix.pods)]
-	clear(dst)
+	m.Bytes, m.Retention, m.Reuse = m.Bytes[:0], m.Retention[:0], 0
 	if len(blocks) == 0 || ix.countLocked(blocks[0].Hash) == 0 {
-		return dst[:0]
+		return
+	}
+	m.Bytes = slices.Grow(m.Bytes, len(ix.pods))[:len(ix.pods)]
+	clear(m.Bytes)
+	tick := ix.tick(now)
+	for i := range ix.pods {
+		m.Retention = append(m.Retention, ix.pods[i].retention(tick))
 	}
 	bytes := int32(0)
 	for _, b := range blocks {
@@ -95,17 +109,21 @@ func (ix *Index) Match(blocks []Block, dst []int32) []int32 {
 			return ix.countLocked(blocks[i].Hash) <= count
 		})
 		if end == 0 {
-			return dst
+			return
 		}
 		for ; depth > end; depth-- {
 			bytes -= int32(blocks[depth-1].Bytes)
 		}
 		id := ix.first.find(&ix.entries, blocks[end-1].Hash)
+		deepest := count == 0
 		count = int(ix.entries.at(id).count)
 		for id != 0 {
 			e := ix.entries.at(id)
-			if dst[e.slot] == 0 {
-				dst[e.slot] = bytes
+			if m.Bytes[e.slot] == 0 {
+				m.Bytes[e.slot] = bytes
+			}
+			if deepest {
+				m.Reuse = max(m.Reuse, e.reuse(tick))
 			}
 			id = e.next
 		}
@@ -123,13 +141,17 @@ func (ix *Index) countLocked(hash uint64) int {
 // Insert says that a prompt was sent to the pod. It belongs to the moment of
 // dispatch: engines count blocks as cached from when they are scheduled, so a
 // burst that shares a prefix should meet on one pod.
-func (ix *Index) Insert(slot int, blocks []Block) {
+func (ix *Index) Insert(slot int, blocks []Block, now time.Time) {
 	if slot < 0 || slot >= maxSlots {
 		return
 	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 
+	if ix.begin.IsZero() {
+		ix.begin = now
+	}
+	tick := ix.tick(now)
 	p := ix.podLocked(slot)
 	blocks = blocks[:min(len(blocks), ix.maxEntries/2)]
 	if p.capacity > 0 {
@@ -146,10 +168,11 @@ func (ix *Index) Insert(slot int, blocks []Block) {
 	for i := len(blocks) - 1; i >= 0; i-- {
 		b := blocks[i]
 		if id := ix.held.find(&ix.entries, podKey(b.Hash, uint16(slot))); id != 0 {
+			ix.entries.at(id).use(tick)
 			ix.unlinkUseLocked(p, id)
 			ix.linkUseLocked(p, id)
 		} else {
-			ix.addLocked(p, slot, b)
+			ix.addLocked(p, slot, b, tick)
 		}
 	}
 	for p.capacity > 0 && p.bytes > p.capacity {
@@ -218,10 +241,10 @@ func (ix *Index) makeRoomLocked(n int) {
 	}
 }
 
-func (ix *Index) addLocked(p *podList, slot int, b Block) {
+func (ix *Index) addLocked(p *podList, slot int, b Block, tick uint32) {
 	id := ix.entries.alloc()
 	e := ix.entries.at(id)
-	*e = entry{hash: b.Hash, bytes: b.Bytes, slot: uint16(slot), count: 1}
+	*e = entry{hash: b.Hash, bytes: b.Bytes, slot: uint16(slot), count: 1, used: tick}
 	if head := ix.first.find(&ix.entries, b.Hash); head == 0 {
 		ix.first.put(&ix.entries, id)
 	} else {
@@ -274,7 +297,7 @@ func (ix *Index) linkUseLocked(p *podList, id uint32) {
 	if p.newest != 0 {
 		ix.entries.at(p.newest).newer = id
 	} else {
-		p.oldest = id
+		p.oldest, p.stale = id, e.used
 	}
 	p.newest = id
 }
@@ -288,7 +311,7 @@ func (ix *Index) unlinkUseLocked(p *podList, id uint32) {
 	}
 	if e.older != 0 {
 		ix.entries.at(e.older).newer = e.newer
-	} else {
-		p.oldest = e.newer
+	} else if p.oldest = e.newer; p.oldest != 0 {
+		p.stale = ix.entries.at(p.oldest).used
 	}
 }

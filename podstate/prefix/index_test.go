@@ -5,23 +5,32 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
+
+var t0 = time.Unix(1_800_000_000, 0)
+
+func match(ix *Index, blocks []Block) []int32 {
+	var m Match
+	ix.Match(blocks, t0, &m)
+	return m.Bytes
+}
 
 func TestMatchIsContiguousFromTheHead(t *testing.T) {
 	ix := NewIndex(0)
 	p := text(1, 8192)
 	c := whole(7, p)
-	ix.Insert(3, c[:10])
-	ix.Insert(1, c)
-	ix.Insert(0, whole(7, text(2, 4096)))
-	got := ix.Match(c, nil)
+	ix.Insert(3, c[:10], t0)
+	ix.Insert(1, c, t0)
+	ix.Insert(0, whole(7, text(2, 4096)), t0)
+	got := match(ix, c)
 	if want := []int32{0, 8192, 0, 1280}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := ix.Match(whole(9, p), got); len(got) != 0 {
+	if got := match(ix, whole(9, p)); len(got) != 0 {
 		t.Errorf("an unknown prompt matches %v", got)
 	}
-	if got := ix.Match(nil, got); len(got) != 0 {
+	if got := match(ix, nil); len(got) != 0 {
 		t.Errorf("an empty prompt matches %v", got)
 	}
 }
@@ -30,21 +39,21 @@ func TestEvictionTakesOldTailsFirst(t *testing.T) {
 	ix := NewIndex(0)
 	ix.SetCapacity(0, 1280)
 	a, b := whole(1, text(1, 640)), whole(1, text(2, 896))
-	ix.Insert(0, a)
-	ix.Insert(0, b)
-	if got := ix.Match(a, nil)[0]; got != 384 {
+	ix.Insert(0, a, t0)
+	ix.Insert(0, b, t0)
+	if got := match(ix, a)[0]; got != 384 {
 		t.Errorf("%d bytes of the old prompt are left, want its first 384", got)
 	}
-	if got := ix.Match(b, nil)[0]; got != 896 {
+	if got := match(ix, b)[0]; got != 896 {
 		t.Errorf("%d bytes of the new prompt, want all 896", got)
 	}
-	ix.Insert(0, a[:1]) // use keeps a block
+	ix.Insert(0, a[:1], t0) // use keeps a block
 	ix.SetCapacity(0, 256)
-	if got := ix.Match(a, nil)[0]; got != 128 {
+	if got := match(ix, a)[0]; got != 128 {
 		t.Errorf("%d bytes of the prompt used last, want 128", got)
 	}
-	ix.Insert(0, whole(1, text(3, 4096)))
-	if got := ix.Match(whole(1, text(3, 4096)), nil)[0]; got != 256 {
+	ix.Insert(0, whole(1, text(3, 4096)), t0)
+	if got := match(ix, whole(1, text(3, 4096)))[0]; got != 256 {
 		t.Errorf("%d bytes of a prompt above the capacity, want its head of 256", got)
 	}
 }
@@ -53,13 +62,13 @@ func TestRemovedSlotStartsEmptyAndUnlimited(t *testing.T) {
 	ix := NewIndex(0)
 	c := whole(1, text(1, 300_000))
 	ix.SetCapacity(2, 1024)
-	ix.Insert(2, c)
+	ix.Insert(2, c, t0)
 	ix.Remove(2)
 	if ix.Len() != 0 {
 		t.Errorf("%d blocks left", ix.Len())
 	}
-	ix.Insert(2, c)
-	if got, want := ix.Match(c, nil)[2], int32(300_000); got > want || got < want-want/blockGrowth {
+	ix.Insert(2, c, t0)
+	if got, want := match(ix, c)[2], int32(300_000); got > want || got < want-want/blockGrowth {
 		t.Errorf("a recycled slot holds %d bytes of %d", got, want)
 	}
 }
@@ -69,11 +78,11 @@ func TestIndexStaysWithinItsBytes(t *testing.T) {
 	for i := range uint64(600) {
 		c := whole(1, text(i, 20_000))
 		slot := int(i % 3)
-		ix.Insert(slot, c)
+		ix.Insert(slot, c, t0)
 		if got := ix.Bytes(); got > 2<<20 {
 			t.Fatalf("%d bytes after %d prompts", got, i)
 		}
-		if got := ix.Match(c, nil)[slot]; got < 19_000 {
+		if got := match(ix, c)[slot]; got < 19_000 {
 			t.Fatalf("the newest prompt matches %d bytes only", got)
 		}
 	}
@@ -86,7 +95,7 @@ func TestIndexIgnoresSlotsOutOfRange(t *testing.T) {
 	ix := NewIndex(0)
 	c := whole(1, text(1, 1000))
 	for _, slot := range []int{-1, maxSlots, 1 << 40} {
-		ix.Insert(slot, c)
+		ix.Insert(slot, c, t0)
 		ix.SetCapacity(slot, 1)
 		ix.Remove(slot)
 	}
@@ -101,7 +110,7 @@ func TestIndexFromManyGoroutines(t *testing.T) {
 	for g := range uint64(8) {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(g, 3))
-			var dst []int32
+			var m Match
 			for range 300 {
 				c := whole(1, text(r.Uint64N(20), 1+r.IntN(50_000)))
 				slot := r.IntN(6)
@@ -111,9 +120,9 @@ func TestIndexFromManyGoroutines(t *testing.T) {
 				case 1:
 					ix.SetCapacity(slot, r.Int64N(100_000))
 				case 2, 3, 4:
-					ix.Insert(slot, c)
+					ix.Insert(slot, c, t0)
 				default:
-					dst = ix.Match(c, dst)
+					ix.Match(c, t0, &m)
 				}
 			}
 		})
@@ -146,6 +155,9 @@ func (ix *Index) check(t *testing.T) {
 		}
 		if p.capacity > 0 && p.bytes > p.capacity {
 			t.Fatalf("pod %d: %d bytes above its capacity %d", slot, p.bytes, p.capacity)
+		}
+		if p.oldest != 0 && p.stale != ix.entries.at(p.oldest).used {
+			t.Fatalf("pod %d: its oldest block was used at %d, not %d", slot, ix.entries.at(p.oldest).used, p.stale)
 		}
 		live += n
 	}

@@ -33,6 +33,7 @@ var columns = []column{
 	{"slot", 0, func(c *candidate) any { return &c.Pod.Slot }},
 
 	{"cached", 0, func(c *candidate) any { return &c.Cached }},
+	{"retention", 0, func(c *candidate) any { return &c.Retention }},
 	{"adapter", 0, func(c *candidate) any { return &c.Adapter }},
 	{"adapterWait", 0, func(c *candidate) any { return &c.AdapterWait }},
 	{"requests", 0, func(c *candidate) any { return &c.Charge.Requests }},

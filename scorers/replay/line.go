@@ -30,6 +30,7 @@ type line struct {
 	Weights map[string]float64           `json:"weights,omitempty"`
 	Tokens  int                          `json:"tokens"`
 	Output  int                          `json:"output"`
+	Reuse   float64                      `json:"reuse,omitempty"`
 	Adapter string                       `json:"adapter,omitempty"`
 	Key     hash                         `json:"key,omitempty"`
 	Prompt  hash                         `json:"prompt,omitempty"`
@@ -71,7 +72,7 @@ func (h *hash) UnmarshalText(text []byte) error {
 func (d *Decision) Append(b []byte, hide func(string) string) []byte {
 	r := &d.Request
 	l := line{ID: hash(r.Seed), Time: d.Time, Pool: d.Pool, Profile: d.Profile, Weights: d.Weights, Tokens: r.Tokens, Output: r.Output,
-		Adapter: r.Adapter, Key: hash(r.Key), Prompt: hash(d.Prompt), Subset: r.Subset, Rung: r.Rung, Refusal: r.Refusal, Count: len(d.Candidates)}
+		Reuse: r.Reuse, Adapter: r.Adapter, Key: hash(r.Key), Prompt: hash(d.Prompt), Subset: r.Subset, Rung: r.Rung, Refusal: r.Refusal, Count: len(d.Candidates)}
 	if hide != nil && r.Adapter != "" {
 		l.Adapter = hide(r.Adapter)
 	}
@@ -155,7 +156,7 @@ func Parse(text []byte) (*Decision, error) {
 		return nil, err
 	}
 	d := &Decision{Time: l.Time, Pool: l.Pool, Profile: l.Profile, Weights: l.Weights, Prompt: uint64(l.Prompt), Candidates: cands,
-		Request: scorers.Request{Tokens: l.Tokens, Output: l.Output, Adapter: l.Adapter, Key: uint64(l.Key), Subset: l.Subset,
+		Request: scorers.Request{Tokens: l.Tokens, Output: l.Output, Reuse: l.Reuse, Adapter: l.Adapter, Key: uint64(l.Key), Subset: l.Subset,
 			Seed: uint64(l.ID), Rung: l.Rung, Refusal: l.Refusal}}
 	if d.First, err = d.pod(l.First); err != nil {
 		return nil, fmt.Errorf("first: %w", err)

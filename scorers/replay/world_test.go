@@ -122,7 +122,7 @@ var allFields = func() (all podstate.Field) {
 func (w *world) decide(tb testing.TB, profile string, weights map[string]float64, p Policy) *Decision {
 	tb.Helper()
 	d := &Decision{Time: w.now, Pool: "pool", Profile: profile, Weights: weights}
-	req := scorers.Request{Tokens: 1 + int(w.rng.ExpFloat64()*2000), Output: w.rng.IntN(500), Seed: w.rng.Uint64(), Key: w.rng.Uint64N(4) * 0x9e3779b97f4a7c15}
+	req := scorers.Request{Tokens: 1 + int(w.rng.ExpFloat64()*2000), Output: w.rng.IntN(500), Reuse: w.rng.Float64() * 2, Seed: w.rng.Uint64(), Key: w.rng.Uint64N(4) * 0x9e3779b97f4a7c15}
 	if w.chance(0.3) {
 		req.Adapter = adapterNames[w.rng.IntN(len(adapterNames))]
 	}
@@ -138,6 +138,7 @@ func (w *world) decide(tb testing.TB, profile string, weights map[string]float64
 	if w.chance(0.7) {
 		for range w.next {
 			ask.Cached = append(ask.Cached, int32(w.rng.IntN(2)*w.rng.IntN(req.Tokens+1)))
+			ask.Retention = append(ask.Retention, float32(w.rng.IntN(2))*float32(w.rng.ExpFloat64()*300))
 		}
 	}
 	r, err := w.table.PickAndReserve(ask, func(cands []podstate.Candidate) (int, int) {

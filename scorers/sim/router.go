@@ -37,6 +37,7 @@ type router struct {
 	rng    *rand.Rand
 
 	blocks []prefix.Block
+	match  prefix.Match
 	cached []int32
 	ask    podstate.Ask
 	req    scorers.Request
@@ -64,7 +65,8 @@ func newRouter(sc *Scenario, policy Policy, rng *rand.Rand) *router {
 func (r *router) place(now time.Duration, q *Request, guess float64, whole bool) *podstate.Reservation {
 	tokens := q.Tokens()
 	r.blocks = routerBlocks(r.blocks[:0], q.Prompt, prefix.Seed("", q.Adapter, ""))
-	r.cached = r.index.Match(r.blocks, r.cached)
+	r.index.Match(r.blocks, clock(now), &r.match)
+	r.cached = append(r.cached[:0], r.match.Bytes...)
 	estimate := max(1, int(float64(tokens)*guess))
 	for i, bytes := range r.cached {
 		r.cached[i] = int32(int64(bytes) * int64(estimate) / int64(tokens*tokenBytes))
@@ -74,13 +76,13 @@ func (r *router) place(now time.Duration, q *Request, guess float64, whole bool)
 	if len(r.blocks) > 0 {
 		key = r.blocks[min(len(r.blocks), keyTokens*tokenBytes/int(layout[0].Bytes))-1].Hash
 	}
-	r.ask = podstate.Ask{Now: clock(now), Tokens: estimate, Output: assumedOutput, Whole: whole, Cached: r.cached, Adapter: q.Adapter}
-	r.req = scorers.Request{Tokens: estimate, Output: assumedOutput, Adapter: q.Adapter, Key: key, Seed: seed}
+	r.ask = podstate.Ask{Now: clock(now), Tokens: estimate, Output: assumedOutput, Whole: whole, Cached: r.cached, Retention: r.match.Retention, Adapter: q.Adapter}
+	r.req = scorers.Request{Tokens: estimate, Output: assumedOutput, Adapter: q.Adapter, Reuse: r.match.Reuse, Key: key, Seed: seed}
 	res, err := r.table.PickAndReserve(&r.ask, func(c []podstate.Candidate) (int, int) { return r.policy.Choose(&r.req, c) })
 	if err != nil {
 		return nil
 	}
-	r.index.Insert(res.Pod().Slot, r.blocks)
+	r.index.Insert(res.Pod().Slot, r.blocks, clock(now))
 	return res
 }
 
@@ -102,7 +104,7 @@ func (r *router) mirror(at time.Duration, q *Request, pod int, tokens, cached in
 	if err != nil {
 		return nil
 	}
-	r.index.Insert(slot, r.blocks)
+	r.index.Insert(slot, r.blocks, clock(at))
 	return res
 }
 
