@@ -133,23 +133,30 @@ type inflight struct {
 	pools []Pool
 	desc  *prometheus.Desc
 	index *prometheus.Desc
+	pods  *prometheus.Desc
 }
 
 func newInflight(pools []Pool) *inflight {
 	return &inflight{pools, prometheus.NewDesc("warmpath_extproc_inflight_requests",
 		"Requests that were sent to a pod and have not ended.", []string{"pool", "pod"}, nil),
 		prometheus.NewDesc("warmpath_extproc_prefix_index_bytes",
-			"Memory of the index of prefixes that pods are expected to have cached.", []string{"pool"}, nil)}
+			"Memory of the index of prefixes that pods are expected to have cached.", []string{"pool"}, nil),
+		prometheus.NewDesc("warmpath_extproc_pods",
+			"Pods of the pool by state: in, ejected, probing, down, asleep.", []string{"pool", "state"}, nil)}
 }
 
 func (c *inflight) Describe(ch chan<- *prometheus.Desc) {
 	ch <- c.desc
 	ch <- c.index
+	ch <- c.pods
 }
 
 func (c *inflight) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range c.pools {
 		ch <- prometheus.MustNewConstMetric(c.index, prometheus.GaugeValue, float64(p.Index.Bytes()), p.Name)
+		for state, n := range p.Table.States(time.Now()) {
+			ch <- prometheus.MustNewConstMetric(c.pods, prometheus.GaugeValue, float64(n), p.Name, state)
+		}
 		for _, cand := range p.Table.Snapshot(time.Now()) {
 			ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(cand.Charge.Requests), p.Name, podName(cand.Pod))
 		}

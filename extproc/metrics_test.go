@@ -5,8 +5,12 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/warmpath/warmpath/podstate"
 )
 
 func TestMetrics(t *testing.T) {
@@ -53,6 +57,67 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("promlint: %s: %s", p.Metric, p.Text)
 	}
 	g.compareREADME()
+}
+
+// A pick may take pods that are out when too few others are left. Whoever is to be
+// called then must not read that all is well.
+func TestPodsAreCountedByState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := newPool("m", firstTwo{}, podA, podB, podC, "10.0.0.4:8000", "10.0.0.5:8000")
+		g := newGateway(t, Config{}, "", pool)
+		want := func(in, ejected, probing, down, asleep float64) {
+			t.Helper()
+			for state, want := range map[string]float64{"in": in, "ejected": ejected, "probing": probing, "down": down, "asleep": asleep} {
+				if got := g.count("pods", state); got != want {
+					t.Errorf("%v pods are %s, want %v", got, state, want)
+				}
+			}
+			if got := g.count("pods", "m"); got != in+ejected+probing+down+asleep {
+				t.Errorf("%v pods in all", got)
+			}
+		}
+		send := func(i int) *podstate.Reservation {
+			t.Helper()
+			r, err := pool.Table.PickAndReserve(&podstate.Ask{Now: time.Now(), Tokens: 1},
+				func([]podstate.Candidate) (int, int) { return i, -1 })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		want(5, 0, 0, 0, 0)
+		families, err := g.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if n := len(f.GetMetric()); f.GetName() == "warmpath_extproc_pods" && n != 5 {
+				t.Errorf("%d series; want all five, those of 0 too", n)
+			}
+		}
+		for i := range 3 {
+			for range 3 {
+				r := send(i)
+				r.Failed(time.Now())
+				r.Release(time.Now())
+			}
+		}
+		pods := pool.Table.Pods()
+		for range 2 {
+			pool.Table.ScrapeRefused(pods[3], time.Now())
+		}
+		pool.Table.SetStats(pods[4], &podstate.Stats{At: time.Now(), Known: podstate.FieldAsleep, Asleep: true}, 0)
+		want(0, 3, 0, 1, 1)
+		time.Sleep(2 * time.Second) // the trials are due
+		want(0, 0, 3, 1, 1)
+		r := send(0)
+		want(0, 0, 3, 1, 1)
+		r.Succeeded(time.Now())
+		r.Release(time.Now())
+		want(1, 0, 2, 1, 1)
+		time.Sleep(time.Minute) // a pod that is not heard of any more may have woken up
+		want(2, 0, 2, 1, 0)
+	})
 }
 
 // compareREADME fails unless the README names exactly the metrics that exist.
