@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -254,7 +255,12 @@ pools:
 			t.Errorf("health at %s: %v, %v", addr, answer, err)
 		}
 	}
+	_, last := g.get("/decisions/last")
+	id := regexp.MustCompile(`"id":"([0-9a-f]{16})"`).FindStringSubmatch(last)
 	g.stops(conn)
+	if id == nil || !strings.Contains(g.stderr.String(), "pool=b pod="+other+" decision="+id[1]+"\n") {
+		t.Errorf("the log does not lead to the last decision, %s\nlog:\n%s", last, g.stderr)
+	}
 }
 
 // stops asks the process to end while a stream is open whose request has been

@@ -119,9 +119,11 @@ func entry(key, text string) []byte {
 	return field(1, field(1, []byte(key)), field(2, field(3, []byte(text)))) // Value.string_value
 }
 
-// decisionEntry leads from Envoy's access log to the decision. It is written as
-// scorers/replay names it.
-func decisionEntry(id uint64) []byte { return entry(decisionKey, fmt.Sprintf("%016x", id)) }
+// decisionEntry leads from Envoy's access log to the decision.
+func decisionEntry(id uint64) []byte { return entry(decisionKey, decisionID(id)) }
+
+// decisionID is written as scorers/replay names the decision.
+func decisionID(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 // overrideReply answers response headers and asks for the body in another mode.
 // Trailers must be asked for again, else Envoy 1.37 and 1.38 end the stream

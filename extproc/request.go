@@ -155,7 +155,7 @@ func (st *stream) decide(k kind) {
 		st.send(st.srv.decisionReply(k, &d.destination, st.config.response))
 	}
 	st.headersHeld = false
-	st.outcome(picked)
+	st.outcome(picked, d.id)
 	st.srv.metrics.decision.Observe(time.Since(begun).Seconds())
 }
 

@@ -287,7 +287,7 @@ func (st *stream) send(r reply) {
 
 // refuse answers the client instead of sending the request to a pod.
 func (st *stream) refuse(r *refusal) {
-	st.outcome(r.reason)
+	st.outcome(r.reason, r.decision)
 	st.send(refusalReply(r))
 	st.phase, st.over = refused, true
 	st.dropBody()
@@ -298,13 +298,13 @@ func (st *stream) abandon() {
 	st.phase, st.headersHeld = gone, false
 	st.dropBody()
 	if st.seen {
-		st.outcome(abandoned)
+		st.outcome(abandoned, 0)
 	}
 }
 
-// outcome counts what became of the request. At debug level it says so, too, but
-// never what stands in the request.
-func (st *stream) outcome(r reason) {
+// outcome counts what became of the request. At debug level it says so, too, with
+// the id of the decision if it came to one, but never what stands in the request.
+func (st *stream) outcome(r reason, decision uint64) {
 	st.srv.metrics.decided(st.pool, r)
 	if !st.srv.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
@@ -315,6 +315,9 @@ func (st *stream) outcome(r reason) {
 	}
 	if st.reserve != nil {
 		attrs = append(attrs, "pod", st.reserve.Pod().Addr)
+	}
+	if decision != 0 {
+		attrs = append(attrs, "decision", decisionID(decision))
 	}
 	st.srv.log.Debug("request", attrs...)
 }
