@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/podstate"
@@ -53,10 +54,16 @@ func (s *Server) decisions(w http.ResponseWriter, r *http.Request) {
 	}
 	pool := r.URL.Query().Get("pool")
 	views := []decisionView{}
+	var known []string
 	for _, rec := range s.cfg.Decisions.pools {
+		known = append(known, rec.pool)
 		if pool == "" || rec.pool == pool {
 			views = append(views, rec.newest(limit)...)
 		}
+	}
+	if pool != "" && !slices.Contains(known, pool) {
+		reply(w, http.StatusNotFound, fmt.Sprintf("no pool is called %q; pools: %s\n", pool, strings.Join(known, ", ")))
+		return
 	}
 	replyJSON(w, views)
 }

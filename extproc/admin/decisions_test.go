@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/warmpath/warmpath/podstate"
 	"github.com/warmpath/warmpath/scorers"
 	"github.com/warmpath/warmpath/scorers/replay"
 )
@@ -37,7 +38,6 @@ func TestDecisions(t *testing.T) {
 	const pods = "10.0.0.1:8000 10.0.0.0:8000"
 	list("", "2 a "+pods, "1 a "+pods, " a "+pods, "ff b  no pod")
 	list("?pool=a&limit=1", "2 a "+pods)
-	list("?pool=c")
 
 	code, body := get(t, s, "/decisions/0000000000000002")
 	d, err := replay.Parse([]byte(body))
@@ -50,7 +50,18 @@ func TestDecisions(t *testing.T) {
 	if code, body := get(t, s, "/decisions/77"); code != 404 || !strings.Contains(body, `"77"`) {
 		t.Errorf("unknown: %d %s", code, body)
 	}
+	if code, body := get(t, s, "/decisions?pool=c"); code != 404 || !strings.Contains(body, `"c"; pools: a, b`) {
+		t.Errorf("unknown pool: %d %s", code, body)
+	}
 	if code, body := get(t, s, "/decisions?limit=0"); code != 400 || !strings.Contains(body, "want 1 to 1000") {
 		t.Errorf("limit 0: %d %s", code, body)
+	}
+}
+
+func TestAPoolWithoutPodsIsNotFresh(t *testing.T) {
+	s := newServer("10.0.0.1:8000", "", true)
+	s.cfg.Decisions.Watch("a", "latency", nil, last{}).Choose(&scorers.Request{}, nil)
+	if d := s.cfg.Decisions.find("last"); d == nil || d.Request.Rung != podstate.RungHash {
+		t.Errorf("the refusal is kept as %+v; want rung %v", d, podstate.RungHash)
 	}
 }

@@ -130,6 +130,9 @@ func (w *recording) Choose(req *scorers.Request, cands []podstate.Candidate) (fi
 	}
 	e.Candidates = append(e.Candidates[:0], cands...) // they are the table's
 	first, second = w.policy.Choose(req, cands)
+	if first < 0 {
+		req.Rung = podstate.RungOf(cands) // nothing was chosen that could stand on one
+	}
 	e.Request, e.Prompt, e.First, e.Second = *req, hash, nil, nil
 	if first >= 0 {
 		e.First = cands[first].Pod
