@@ -68,9 +68,22 @@ type misuse string
 func (m misuse) Error() string { return string(m) }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP) // a terminal that closes sends several
+		stop()                        // any other second signal ends the process at once
+	})
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// ends returns the signals that end a command in peace. That of a terminal that
+// closes is not among them under nohup.
+func ends() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // run executes a command line and returns the exit code.

@@ -7,10 +7,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -184,6 +187,26 @@ func TestCheckNamesWhatCannotBeBuilt(t *testing.T) {
 		if exit != 2 || !want.Match(stderr.Bytes()) {
 			t.Errorf("%s: exit code %d:\n%s", name, exit, &stderr)
 		}
+	}
+}
+
+// hangupsMatter undoes it if the tests themselves run under nohup, for this process
+// and those that it starts.
+func hangupsMatter(t *testing.T) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(c) })
+}
+
+func TestNohupIsObeyed(t *testing.T) {
+	hangupsMatter(t)
+	defer signal.Reset(syscall.SIGHUP)
+	if !slices.Contains(ends(), os.Signal(syscall.SIGHUP)) {
+		t.Error("a hangup does not end warmpath in peace")
+	}
+	signal.Ignore(syscall.SIGHUP) // as nohup does
+	if slices.Contains(ends(), os.Signal(syscall.SIGHUP)) {
+		t.Error("a hangup ends warmpath under nohup")
 	}
 }
 

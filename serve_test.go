@@ -257,7 +257,7 @@ pools:
 	}
 	_, last := g.get("/decisions/last")
 	id := regexp.MustCompile(`"id":"([0-9a-f]{16})"`).FindStringSubmatch(last)
-	g.stops(conn)
+	g.stops(conn, syscall.SIGTERM)
 	if id == nil || !strings.Contains(g.stderr.String(), "pool=b pod="+other+" decision="+id[1]+"\n") {
 		t.Errorf("the log does not lead to the last decision, %s\nlog:\n%s", last, g.stderr)
 	}
@@ -266,14 +266,19 @@ pools:
 // stops asks the process to end while a stream is open whose request has been
 // decided, which is told apart from a crash by a clean end, and one whose request
 // has not: the end waits for that.
-func (g *gateway) stops(conn *grpc.ClientConn) {
+func (g *gateway) stops(conn *grpc.ClientConn, by syscall.Signal) {
 	g.t.Helper()
 	late := g.open(conn)
 	stream, _ := g.ask(conn, `{"model": "model-a", "prompt": "still being answered"}`)
-	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := g.cmd.Process.Signal(by); err != nil {
 		g.t.Fatal(err)
 	}
 	g.eventually("unready", func() bool { code, _ := g.get("/readyz"); return code == 503 })
+	if by == syscall.SIGHUP {
+		if err := g.cmd.Process.Signal(by); err != nil {
+			g.t.Fatal(err)
+		}
+	}
 	if pod := g.decide(late, `{"model": "model-b", "prompt": "late"}`); !strings.Contains(pod, ":") {
 		g.t.Errorf("a request that had begun before the end went to %q, want a pod", pod)
 	}
@@ -288,6 +293,13 @@ func (g *gateway) stops(conn *grpc.ClientConn) {
 	if log := g.stderr.String(); strings.Contains(log, "still being answered") || !strings.Contains(log, "msg=stopped") {
 		g.t.Errorf("log:\n%s", log)
 	}
+}
+
+// A terminal that closes hangs up, and so does its shell.
+func TestServeDrainsOnHangups(t *testing.T) {
+	hangupsMatter(t)
+	g := startGateway(t, fmt.Sprintf("pools: [{name: a, models: [model-a, model-b], discovery: {static: [%q]}}]", fakePod(t, 0)))
+	g.stops(g.dial(g.grpc), syscall.SIGHUP)
 }
 
 func TestServeFollowsTheFileOfPods(t *testing.T) {
