@@ -1,6 +1,10 @@
 package config
 
-import "github.com/warmpath/warmpath/proto/configpb"
+import (
+	"fmt"
+
+	"github.com/warmpath/warmpath/proto/configpb"
+)
 
 const (
 	apiVersion = "warmpath/v1"
@@ -8,8 +12,9 @@ const (
 )
 
 // setDefaults fills in what the file leaves out. Afterwards no message that has
-// defaults is nil.
-func setDefaults(c *configpb.GatewayConfig) {
+// defaults is nil. written reports whether a field stands in the file: whoever
+// writes that a number is 0 does not want the default, and is told what it may be.
+func setDefaults(c *configpb.GatewayConfig, written func(field string) bool) {
 	text(&c.ApiVersion, apiVersion)
 	text(&c.Kind, kind)
 
@@ -22,11 +27,12 @@ func setDefaults(c *configpb.GatewayConfig) {
 	text(&message(&s.Health).Address, ":9003")
 	text(&message(&s.Admin).Address, ":9090")
 	if l := s.DecisionLog; l != nil {
-		if l.Sample == 0 {
+		const path = "server.decisionLog"
+		if l.Sample == 0 && !written(path+".sample") {
 			l.Sample = 1
 		}
 		// A hundred thousand decisions among 16 pods.
-		if l.MaxMegabytes == 0 {
+		if l.MaxMegabytes == 0 && !written(path+".maxMegabytes") {
 			l.MaxMegabytes = 512
 		}
 	}
@@ -35,7 +41,7 @@ func setDefaults(c *configpb.GatewayConfig) {
 	// configured wrongly.
 	text(&message(&g.Tls).Mode, "auto")
 
-	for _, p := range c.Pools {
+	for i, p := range c.Pools {
 		// A pod says itself what it is, and a rolling change of engine needs no edit.
 		text(&p.Engine, "auto")
 		text(&p.Profile, "latency") // what users notice
@@ -51,7 +57,7 @@ func setDefaults(c *configpb.GatewayConfig) {
 		o := message(&p.Observe)
 		text(&o.FirstToken, "auto")
 		text(&o.Usage, "auto")
-		if o.CpuBudget == 0 {
+		if o.CpuBudget == 0 && !written(fmt.Sprintf("pools[%d].observe.cpuBudget", i)) {
 			o.CpuBudget = 0.05
 		}
 	}

@@ -14,6 +14,10 @@ import (
 	"github.com/warmpath/warmpath/proto/configpb"
 )
 
+// notBuilt is a field that the schema has and this build does not. It is read, so
+// that whoever writes it is told, but not offered.
+const notBuilt = "warmpath.v1.Discovery.kubernetes"
+
 // discovery wants exactly one source of endpoints, and looks into it as far as
 // that is possible without the network.
 func (v *validator) discovery(d *configpb.Discovery, path string) {
@@ -43,7 +47,7 @@ func (v *validator) discovery(d *configpb.Discovery, path string) {
 		if len(given) > 0 {
 			got = strings.Join(given, " and ")
 		}
-		v.mistake(path, "%s given; want exactly one of static, file, dns, kubernetes", got)
+		v.mistake(path, "%s given; want exactly one of static, file, dns", got)
 	}
 }
 
@@ -64,8 +68,8 @@ func (v *validator) kubernetes(k *configpb.Kubernetes, path string) {
 		}
 		return
 	}
-	if k.TargetPort < 1 || k.TargetPort > 65535 {
-		v.mistake(path+".targetPort", "%d; want the port on which the pods serve, 1 to 65535", k.TargetPort)
+	if k.TargetPort < 1 || k.TargetPort > maxPort {
+		v.mistake(path+".targetPort", "%d; want the port on which the pods serve, 1 to %d", k.TargetPort, maxPort)
 	}
 }
 

@@ -97,7 +97,7 @@ func Parse(path string, data []byte, known Known) (*configpb.GatewayConfig, erro
 	if err := decode(tree, c); err != nil {
 		return nil, Mistakes{{File: path, Text: err.Error()}}
 	}
-	setDefaults(c)
+	setDefaults(c, func(field string) bool { _, ok := r.lines[field]; return ok })
 	v := &validator{reader: r, known: known, dir: filepath.Dir(path), unread: slices.Clone(r.mistakes)}
 	v.config(c)
 	if len(r.mistakes) > 0 {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/warmpath/warmpath/proto/configpb"
 )
@@ -190,6 +192,29 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("got  %v\nwant %v", again, c)
 		}
 	})
+}
+
+// Whoever writes a number that is none is told what it may be.
+func TestIntegersHaveLimits(t *testing.T) {
+	n := 0
+	var walk func(d protoreflect.MessageDescriptor)
+	walk = func(d protoreflect.MessageDescriptor) {
+		for i := range d.Fields().Len() {
+			fd := d.Fields().Get(i)
+			if m := fd.Message(); m != nil && m.ParentFile() == d.ParentFile() && !fd.IsMap() {
+				walk(m)
+			} else if fd.Kind() == protoreflect.Int32Kind {
+				n++
+				if least, most := bounds(fd); least < 0 || most == math.MaxInt32 {
+					t.Errorf("%s: %d to %d are the limits of its type", fd.FullName(), least, most)
+				}
+			}
+		}
+	}
+	walk((&configpb.GatewayConfig{}).ProtoReflect().Descriptor())
+	if n < 3 {
+		t.Errorf("%d integers; want port, targetPort and maxMegabytes at least", n)
+	}
 }
 
 func TestEdits(t *testing.T) {

@@ -97,7 +97,9 @@ func (r *reader) message(n *yaml.Node, d protoreflect.MessageDescriptor, path st
 func (r *reader) unknown(key *yaml.Node, path string, d protoreflect.MessageDescriptor) {
 	var allowed []string
 	for i := range d.Fields().Len() {
-		allowed = append(allowed, d.Fields().Get(i).JSONName())
+		if fd := d.Fields().Get(i); fd.FullName() != notBuilt {
+			allowed = append(allowed, fd.JSONName())
+		}
 	}
 	r.wrong(key.Line, path, "unknown field %s", choose(key.Value, allowed))
 }
@@ -195,7 +197,8 @@ func (r *reader) value(n *yaml.Node, fd protoreflect.FieldDescriptor, path strin
 		if tag == "!!int" && n.Decode(&v) == nil {
 			return v
 		}
-		r.wrong(n.Line, path, "%s, want a whole number from %d to %d", describe(n), math.MinInt32, math.MaxInt32)
+		least, most := bounds(fd)
+		r.wrong(n.Line, path, "%s, want a whole number from %d to %d", describe(n), least, most)
 	case protoreflect.DoubleKind:
 		if v, ok := number(n); ok {
 			return v

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/warmpath/warmpath/proto/configpb"
 )
@@ -27,6 +30,20 @@ const maxBudget = 64
 
 // maxMegabytes is a disk that is larger than any log should be: 16 TB.
 const maxMegabytes = 1 << 24
+
+const maxPort = 65535
+
+// bounds returns the limits of an integer field, for what cannot even be read as
+// one.
+func bounds(fd protoreflect.FieldDescriptor) (least, most int) {
+	switch fd.JSONName() {
+	case "port", "targetPort":
+		return 1, maxPort
+	case "maxMegabytes":
+		return 1, maxMegabytes
+	}
+	return math.MinInt32, math.MaxInt32
+}
 
 // validator finds what is wrong with the meaning of a configuration.
 type validator struct {
@@ -108,7 +125,7 @@ func (v *validator) decisionLog(l *configpb.DecisionLog, path string) {
 		v.mistake(path+".file", "%q is there and no regular file; want one, or the name of a new one", clip(l.File))
 	}
 	if !(l.Sample > 0 && l.Sample <= 1) {
-		v.mistake(path+".sample", "%v; want a share above 0 and up to 1", l.Sample)
+		v.mistake(path+".sample", "%v; want a share above 0 and up to 1; to log none, leave decisionLog out", l.Sample)
 	}
 	if l.MaxMegabytes < 1 || l.MaxMegabytes > maxMegabytes {
 		v.mistake(path+".maxMegabytes", "%d; want 1 to %d", l.MaxMegabytes, maxMegabytes)
@@ -209,8 +226,8 @@ func (v *validator) scrape(s *configpb.Scrape, path string) {
 	if u := s.Path; u != "" && (!strings.HasPrefix(u, "/") || strings.ContainsFunc(u, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' })) {
 		v.mistake(path+".path", "%q; want a path that begins with \"/\", as in \"/metrics\"", clip(u))
 	}
-	if s.Port < 0 || s.Port > 65535 {
-		v.mistake(path+".port", "%d; want a number from 1 to 65535, or none for the port at which the pod serves", s.Port)
+	if s.Port < 0 || s.Port > maxPort {
+		v.mistake(path+".port", "%d; want a number from 1 to %d, or none for the port at which the pod serves", s.Port, maxPort)
 	}
 	v.token(path+".token", s.Token)
 	if s.Tls.GetCaFile() != "" {
@@ -226,7 +243,7 @@ func (v *validator) scrape(s *configpb.Scrape, path string) {
 func (v *validator) observe(o *configpb.Observe, path string) {
 	v.oneOf(path+".firstToken", "way", o.FirstToken, []string{"auto", "tap", "sample", "off"})
 	v.oneOf(path+".usage", "way", o.Usage, []string{"auto", "trailers", "off"})
-	if o.CpuBudget < 0 || o.CpuBudget > maxBudget {
+	if !(o.CpuBudget > 0 && o.CpuBudget <= maxBudget) {
 		v.mistake(path+".cpuBudget", "%v; want cores, above 0 and up to %v; with usage off, and firstToken not sample, none is spent", o.CpuBudget, maxBudget)
 	}
 }
