@@ -82,12 +82,13 @@ func (b *batch) leaves(r *Reservation) {
 }
 
 const (
-	// fullScrapes in a row with as many requests running while others wait,
-	// though answers have ended between any two of them, show that the batch is
-	// full: each end lets the next request in. While prompts are what others wait
-	// for, the number changes. A limit that was seen by chance is lifted by the
-	// first scrape that shows more, for it forbids nothing.
-	fullScrapes = 10
+	// As many scrapes in a row as requests run, at least fullLeast and at most
+	// fullMost, with the same number running while others wait, though answers have
+	// ended between any two of them, show that the batch is full: each end lets the
+	// next request in. While prompts are what others wait for, the number changes.
+	// A limit that was seen by chance is lifted by the first scrape that shows
+	// more, for it forbids nothing.
+	fullLeast, fullMost = 3, 10
 	// crammed is where the KV cache is what others wait for.
 	crammed = 0.9
 )
@@ -121,7 +122,7 @@ func (p *Pod) fit(s *Stats) {
 		c.running, c.scrapes, c.ended = s.Running, 1, false
 	case c.ended:
 		c.ended = false
-		if c.scrapes++; c.scrapes >= fullScrapes {
+		if c.scrapes++; float64(c.scrapes) >= min(fullMost, max(fullLeast, c.running)) {
 			b.limit, p.speed.class.limit = c.running, c.running
 		}
 	}
