@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// usualSlots is for pods that do not say how many adapters they hold.
+	// usualSlots is for pods that do not say how many adapters they hold, and whose
+	// like do not either. A vLLM says it once it was asked for an adapter.
 	usualSlots = 8
 	// maxNamed bounds how many adapters of one pod are remembered. Servers have
 	// some hundred slots at most.
@@ -22,8 +23,9 @@ const (
 // all that ran are still there. So the slots are followed here, by what is
 // reported and by what was sent.
 type adapters struct {
-	slots  int // 0: not known
-	epoch  int // of the stats; slots are empty at its begin
+	slots  int  // as the pod says, else as another one of its class did; 0: not known
+	told   bool // by the pod itself
+	epoch  int  // of the stats; slots are empty at its begin
 	uses   []use
 	listed map[string]bool // what the pod can be asked for; nil: not known
 	list   []string        // from which listed was made
@@ -92,15 +94,30 @@ func (a *adapters) state(name string) AdapterState {
 	}
 }
 
-// fewest is the smallest number of our requests that keep a slot from others.
-func (a *adapters) fewest() int {
-	n := math.MaxInt
+// stays is how long it takes until a slot is free for the adapter, where all are
+// taken, in stays of a request. The requests of one adapter must all have ended,
+// which takes the longest of several stays, if nobody sends more of them; and
+// those adapters that wait already come first.
+func (a *adapters) stays(name string) float64 {
+	u := a.find(name)
+	var few [64]int
+	holders := few[:0] // open requests of each adapter that runs
+	ahead := 0
 	for i := range a.uses {
-		if a.uses[i].busy() {
-			n = min(n, max(1, a.uses[i].open))
+		v := &a.uses[i]
+		if !v.busy() || u != nil && u.busy() && !v.before(u) {
+			continue
+		}
+		if ahead++; v.running || len(holders) < a.slots && v.open > 0 {
+			holders = append(holders, max(1, v.open))
 		}
 	}
-	return n
+	if len(holders) == 0 {
+		return 1
+	}
+	slices.Sort(holders)
+	wait := max(0, ahead-a.slots)
+	return float64(wait/len(holders)) + 1 + math.Log(float64(holders[wait%len(holders)]))
 }
 
 // begin notes that a request for the adapter was sent.
@@ -168,7 +185,7 @@ func (a *adapters) scraped(s *Stats) {
 		}
 	}
 	if s.Has(FieldMaxAdapters) {
-		a.slots = s.MaxAdapters
+		a.slots, a.told = s.MaxAdapters, true
 	}
 	if s.Has(FieldAdapters) {
 		for i := range a.uses {
@@ -216,6 +233,9 @@ func (t *Table) fillAdaptersLocked(name string, cands []Candidate) {
 		if cands[i].Silent() {
 			a.rest()
 		}
+		if !a.told {
+			a.slots = cands[i].Pod.speed.class.slots
+		}
 		cands[i].Adapter = a.state(name)
 		listed = listed || a.listed[name]
 	}
@@ -229,9 +249,7 @@ func (t *Table) fillAdaptersLocked(name string, cands []Candidate) {
 			c.AdapterWait = t.loads.value()
 		}
 		if c.Adapter == AdapterFull {
-			// All requests of one adapter must end first. That is the longest of
-			// several stays, if nobody sends more of them.
-			c.AdapterWait += c.Stay * (1 + math.Log(float64(a.fewest())))
+			c.AdapterWait += c.Stay * a.stays(name)
 		}
 	}
 }

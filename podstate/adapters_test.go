@@ -197,3 +197,64 @@ func TestWaitForASlotIsLongerWithMoreRequestsInIt(t *testing.T) {
 		t.Errorf("waits %v, %v, %v s with no, one and ten requests of 8 s in the slot", free, one, ten)
 	}
 }
+
+func TestWaitForASlotIsLongerWithOthersAhead(t *testing.T) {
+	w := watch1(t)
+	w.report(loras(2))
+	r := w.send(1, Ask{Adapter: "z", Output: 1})[0]
+	r.FirstToken(w.now)
+	w.now = w.now.Add(8 * time.Second)
+	r.Release(w.now)
+	stays := func(name string) float64 {
+		w.now = w.now.Add(time.Millisecond)
+		var s float64
+		w.table.PickAndReserve(&Ask{Now: w.now, Tokens: 1, Adapter: name}, func(c []Candidate) (int, int) {
+			s = (c[0].AdapterWait - w.table.loads.value()) / c[0].Stay
+			return -1, -1
+		})
+		return s
+	}
+	send := func(n int, name string) {
+		w.now = w.now.Add(time.Millisecond)
+		w.send(n, Ask{Adapter: name, Output: 1})
+	}
+	send(1, "a")
+	send(3, "b")
+	w.report(loras(2, "a", "b"))
+	of1, of3 := 1.0, 1+math.Log(3)
+	for i, want := range []float64{of1, of3, 1 + of1, 1 + of3, 2 + of1} {
+		if got := stays("new"); math.Abs(got-want) > 0.01 {
+			t.Errorf("with %d adapters ahead, the wait is %.2f stays, want %.2f", i, got, want)
+		}
+		send(5, fmt.Sprint("waits ", i))
+	}
+	if got := stays("waits 1"); math.Abs(got-of3) > 0.01 {
+		t.Errorf("the second of those that wait has %.2f stays to go, want %.2f", got, of3)
+	}
+}
+
+func TestPodsOfAClassHaveAsManySlots(t *testing.T) {
+	table := NewTable()
+	pods, _ := table.SetPods(specs(2))
+	s := loras(2)
+	s.At = t0
+	table.SetStats(pods[0], &s, 0)
+	for i := range 2 {
+		ask := Ask{Now: t0, Tokens: 1, Adapter: fmt.Sprint("adapter ", i)}
+		table.PickAndReserve(&ask, func([]Candidate) (int, int) { return 1, -1 })
+	}
+	table.PickAndReserve(&Ask{Now: t0.Add(time.Millisecond), Tokens: 1, Adapter: "third"}, func(c []Candidate) (int, int) {
+		if c[0].Adapter != AdapterFree || c[1].Adapter != AdapterFull {
+			t.Errorf("states %d and %d; the other pod of the class has two slots, and both are taken", c[0].Adapter, c[1].Adapter)
+		}
+		return -1, -1
+	})
+	s.At, s.MaxAdapters = t0.Add(time.Second), 4
+	table.SetStats(pods[1], &s, 0)
+	table.PickAndReserve(&Ask{Now: t0.Add(2 * time.Second), Tokens: 1, Adapter: "third"}, func(c []Candidate) (int, int) {
+		if c[1].Adapter != AdapterFree {
+			t.Errorf("state %d, though the pod itself says that it has four slots", c[1].Adapter)
+		}
+		return -1, -1
+	})
+}

@@ -99,6 +99,7 @@ func bound(x, lo, hi float64) float64 { return min(hi, max(lo, x)) }
 type class struct {
 	rate
 	limit float64 // batch.limit of its pods, if one has shown it
+	slots int     // adapters.slots of its pods, if one has told them
 	known bool    // by a mark; else it is all pods of the table without one
 }
 
