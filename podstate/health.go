@@ -143,3 +143,38 @@ func spare(cands []Candidate) {
 		}
 	}
 }
+
+// States of a pod besides the reasons of Health.Out.
+const (
+	StateIn     = "in" // it takes requests, if perhaps few at first
+	StateAsleep = "asleep"
+)
+
+// States returns how many pods are in each state, those with none included. It
+// tells what each pod is by itself: one that failed is out until it has answered
+// again, also while its trial is only due (OutProbing), and while pods that are
+// out are picked because too few others are left. Snapshot says whom a pick may
+// take.
+func (t *Table) States(now time.Time) map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := map[string]int{StateIn: 0, StateAsleep: 0, OutEjected: 0, OutProbing: 0, OutDown: 0}
+	for _, p := range t.pods {
+		n[p.state(now)]++
+	}
+	return n
+}
+
+func (p *Pod) state(now time.Time) string {
+	c := Candidate{Stats: p.stats, Age: now.Sub(p.stats.At).Seconds(), Health: p.health.view(now)}
+	switch {
+	case c.Health.Out != "":
+		return c.Health.Out
+	case !p.health.ejected.IsZero():
+		return OutProbing
+	case p.stats.Asleep && p.stats.Has(FieldAsleep) && !c.Silent():
+		return StateAsleep
+	default:
+		return StateIn
+	}
+}
