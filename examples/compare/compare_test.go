@@ -58,7 +58,7 @@ func TestPlay(t *testing.T) {
 		if err != nil || failed > 0 || len(ttft) != 20 || slices.Min(ttft) <= 0 {
 			t.Errorf("%s: error %v, %d failed, TTFT %v", policy, err, failed, ttft)
 		}
-		simulated, err := simulate(sc, requests, policy, 1)
+		simulated, err := simulate(t.Context(), sc, requests, policy, 1)
 		if err != nil || len(simulated) != 20 {
 			t.Errorf("%s: error %v, %d simulated", policy, err, len(simulated))
 		}

@@ -62,7 +62,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	fmt.Fprintf(out, "%s: %d requests in %v; seconds to first token\n%-14s %26s   %26s\n%-14s %8s %8s %8s   %8s %8s %8s %8s %8s\n",
 		o.scenario, len(plan), plan[len(plan)-1].At.Round(time.Second), "", "simulated", "in real time", "policy", "p50", "p90", "p99", "p50", "p90", "p99", "failed", "late")
 	for _, policy := range o.policies {
-		simulated, err := simulate(sc, requests, policy, o.seed)
+		simulated, err := simulate(ctx, sc, requests, policy, o.seed)
 		if err != nil {
 			return err
 		}
@@ -113,12 +113,12 @@ func write(b *strings.Builder, s sim.Segment) {
 	}
 }
 
-func simulate(sc *sim.Scenario, requests []sim.Request, policy string, seed uint64) ([]float64, error) {
+func simulate(ctx context.Context, sc *sim.Scenario, requests []sim.Request, policy string, seed uint64) ([]float64, error) {
 	build, err := sim.ParsePolicy(policy)
 	if err != nil {
 		return nil, err
 	}
-	out, err := sim.Run(sc, requests, build, seed)
+	out, err := sim.Run(ctx, sc, requests, build, seed)
 	if err != nil {
 		return nil, err
 	}

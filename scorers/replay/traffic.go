@@ -170,7 +170,7 @@ func (p *traffic) play(ctx context.Context, sc *sim.Scenario, load []sim.Request
 		if err := ctx.Err(); err != nil {
 			return m, err
 		}
-		out, err := sim.Run(sc, load, build, seed)
+		out, err := sim.Run(ctx, sc, load, build, seed)
 		if err != nil {
 			return m, err
 		}

@@ -45,7 +45,7 @@ func TestTrafficOfALogIsLikeTheLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := sim.Run(sc, load, func() (sim.Policy, error) {
+		out, err := sim.Run(t.Context(), sc, load, func() (sim.Policy, error) {
 			p, err := build()
 			if policy == "latency" {
 				p = spy{p, traffic.Add}

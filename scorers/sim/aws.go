@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -11,8 +12,8 @@ import (
 // awsRow is one row of the table that AWS published for HyperPod's Inference
 // Gateway: what it changed against round robin over the same replicas. Nothing
 // else is known of the benchmark, not the lengths, rates or numbers of replicas,
-// so those are ours. The density is set so that round robin leaves the share
-// of work unfinished that the published throughput implies.
+// so those are ours. Of M1 and M2 the density is set so that round robin leaves
+// the share of work unfinished that the published throughput implies.
 type awsRow struct {
 	scenario   Scenario
 	p95, p99   float64 // percent; 0 is "comparable"
@@ -59,7 +60,8 @@ func awsTable(w io.Writer, results map[string]*result) error {
 		return nil
 	}
 	fmt.Fprint(w, "\nChanges against round robin, as published by AWS for its gateway and as simulated here, in per cent.\n"+
-		"AWS did not publish its loads: ours are set so that round robin leaves the same share unfinished.\n")
+		"AWS did not publish its loads. Ours of M1 and M2 are set so that round robin leaves about the share of requests\n"+
+		"unfinished that AWS's throughput implies; the others only have the shape that AWS describes.\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "scenario\tpolicy\tTTFT p95\tTTFT p99\tthroughput\tunfinished by round robin\t")
 	for _, row := range awsRows {
@@ -68,11 +70,11 @@ func awsTable(w io.Writer, results map[string]*result) error {
 			continue
 		}
 		base := r.runs[0][0]
-		fmt.Fprintf(t, "%s\tAWS\t%s\t%s\t%s\t%.1f%%\t\n", row.scenario.Name, change(row.p95), change(row.p99), change(row.throughput), 100*row.unfinished)
+		fmt.Fprintf(t, "%s\tAWS\t%s\t%s\t%s\t%.1f%%\t\n", row.scenario.Name, published(row.p95), published(row.p99), published(row.throughput), 100*row.unfinished)
 		for p := 1; p < len(r.policies); p++ {
 			runs := r.runs[0][p]
 			delta := func(of func(*Measures) float64) string {
-				return fmt.Sprintf("%+.0f", 100*(ratio(values(runs, of), values(base, of)).Value-1))
+				return percent(100 * (ratio(values(runs, of), values(base, of)).Value - 1))
 			}
 			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s\t%.1f%%\t\n", r.policies[p],
 				delta(func(m *Measures) float64 { return m.TTFT.P95 }), delta(func(m *Measures) float64 { return m.TTFT.P99 }),
@@ -82,9 +84,21 @@ func awsTable(w io.Writer, results map[string]*result) error {
 	return t.Flush()
 }
 
-func change(percent float64) string {
-	if percent == 0 {
+// published is a change as AWS printed it.
+func published(change float64) string {
+	if change == 0 {
 		return "comparable"
 	}
-	return fmt.Sprintf("%+.0f", percent)
+	return percent(change)
+}
+
+// percent prints a change; "-" if there is none to tell.
+func percent(change float64) string {
+	switch change = math.Round(change); {
+	case math.IsNaN(change):
+		return "-"
+	case change == 0: // or it would have a sign
+		return "0"
+	}
+	return fmt.Sprintf("%+.0f", change)
 }

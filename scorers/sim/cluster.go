@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -71,8 +72,12 @@ type flight struct {
 	text   []Segment
 }
 
-// Run plays a load with a policy. The same arguments give the same outcome.
-func Run(sc *Scenario, load []Request, newPolicy func() (Policy, error), seed uint64) (*Outcome, error) {
+// lookUp is after how many events a run looks whether its context has ended.
+const lookUp = 1 << 12
+
+// Run plays a load with a policy. The same arguments give the same outcome. If
+// ctx ends before, that is the error.
+func Run(ctx context.Context, sc *Scenario, load []Request, newPolicy func() (Policy, error), seed uint64) (*Outcome, error) {
 	c := &cluster{sc: sc, load: load, records: make([]Record, len(load)), after: map[int][]int{}, open: len(load),
 		flights: make([]*flight, len(load)),
 		rng:     rand.New(rand.NewPCG(seed, 2))}
@@ -94,7 +99,10 @@ func Run(sc *Scenario, load []Request, newPolicy func() (Policy, error), seed ui
 		}
 	}
 	c.schedule()
-	for c.open > 0 {
+	for n := 0; c.open > 0; n++ {
+		if n%lookUp == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		ev, ok := c.agenda.pop()
 		if !ok {
 			return nil, errors.New("requests are open, but nothing is going to happen: a request waits for one that never ends")

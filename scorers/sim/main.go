@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
+	"slices"
 )
 
 // ErrUsage is in errors that say that the arguments of Main are wrong.
 var ErrUsage = errors.New("wrong arguments")
+
+func misuse(err error) error { return fmt.Errorf("%w: %w", ErrUsage, err) }
 
 // Main is the command `warmpath sim`.
 func Main(ctx context.Context, args []string, stdout io.Writer) error {
@@ -21,7 +23,7 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+		return misuse(err)
 	}
 	if s.list {
 		for _, name := range Names() {
@@ -30,23 +32,21 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		return nil
 	}
-	var rows *csv.Writer
-	if s.csv != "" {
-		f, err := os.Create(s.csv)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		rows = csv.NewWriter(f)
-		rows.Write(csvHead) // an error shows up at Error
-	}
-	results := map[string]*result{}
-	var first []*result // of each scenario
+	var plan [][]*study // by scenario
 	for _, name := range s.scenarios {
 		variants, err := s.variants(name)
 		if err != nil {
 			return err
 		}
+		plan = append(plan, variants)
+	}
+	rows, err := s.open(plan)
+	if err != nil {
+		return err
+	}
+	results := map[string]*result{}
+	var first []*result // of each scenario
+	for _, variants := range plan {
 		var done []*result
 		for _, v := range variants {
 			r, err := v.run(ctx)
@@ -54,11 +54,11 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 				return err
 			}
 			done = append(done, r)
-			if err := r.print(s, stdout, rows); err != nil {
+			if err := r.print(stdout, rows); err != nil {
 				return err
 			}
 		}
-		results[name] = done[0]
+		results[done[0].scenario.Name] = done[0]
 		first = append(first, done[0])
 		if err := sweepTable(stdout, done); err != nil {
 			return err
@@ -72,15 +72,54 @@ func Main(ctx context.Context, args []string, stdout io.Writer) error {
 			return err
 		}
 	}
-	if rows != nil {
-		rows.Flush()
-		return rows.Error()
-	}
 	return nil
 }
 
+// open prepares the files for the results, so that what cannot be written is
+// known before anything has run. The rows are nil if nobody wants them.
+func (s *settings) open(plan [][]*study) (rows *csv.Writer, err error) {
+	files := []string{s.csv}
+	for _, st := range slices.Concat(plan...) {
+		files = append(files, st.plot)
+	}
+	for _, file := range files {
+		for _, trace := range s.traces {
+			if sameFile(file, trace) {
+				return nil, misuse(fmt.Errorf("%s is the trace, which would be lost; write to another file", file))
+			}
+		}
+	}
+	for _, file := range files[1:] {
+		if file == "" {
+			continue
+		}
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		f.Close()
+	}
+	if s.csv == "" {
+		return nil, nil
+	}
+	f, err := os.Create(s.csv) // closed by the end of the process
+	if err != nil {
+		return nil, err
+	}
+	rows = csv.NewWriter(f)
+	rows.Write(csvHead) // an error shows up at Error
+	return rows, nil
+}
+
+// sameFile reports whether both names are of one file that is there.
+func sameFile(a, b string) bool {
+	one, err1 := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(one, other)
+}
+
 // print writes what is asked for of one result.
-func (r *result) print(s *settings, stdout io.Writer, rows *csv.Writer) error {
+func (r *result) print(stdout io.Writer, rows *csv.Writer) error {
 	if err := r.text(stdout); err != nil {
 		return err
 	}
@@ -89,9 +128,12 @@ func (r *result) print(s *settings, stdout io.Writer, rows *csv.Writer) error {
 		if err := r.csv(rows); err != nil {
 			return err
 		}
+		if rows.Flush(); rows.Error() != nil { // what is done is kept if the rest is not
+			return rows.Error()
+		}
 	}
-	if s.svg != "" {
-		return r.writePlot(s.svg, len(s.scenarios) > 1)
+	if r.plot != "" {
+		return os.WriteFile(r.plot, r.svg(), 0o644)
 	}
 	return nil
 }
@@ -100,11 +142,9 @@ func (r *result) print(s *settings, stdout io.Writer, rows *csv.Writer) error {
 // study for each age of scrapes and number of routers.
 func (s *settings) variants(name string) (list []*study, err error) {
 	var trace *Trace
-	for _, t := range s.traces {
-		if whose, path, _ := strings.Cut(t, "="); whose == name {
-			if trace, err = ReadTrace(path); err != nil {
-				return nil, err
-			}
+	if file := s.traces[name]; file != "" {
+		if trace, err = ReadTrace(file); err != nil {
+			return nil, err
 		}
 	}
 	for _, scrape := range s.scrapes {
@@ -127,7 +167,11 @@ func (s *settings) variants(name string) (list []*study, err error) {
 			}
 			sc.Labels = sc.Labels || s.labels
 			sc.Blind, sc.Whole, sc.TokenError = max(sc.Blind, s.blind), max(sc.Whole, s.whole), max(sc.TokenError, s.tokenError)
-			list = append(list, &study{scenario: sc, trace: trace, policies: s.policies, seeds: s.seeds, first: uint64(s.first), scales: s.scales, parallel: s.parallel})
+			if i := slices.IndexFunc(sc.Failures, func(f Failure) bool { return f.Pod >= len(sc.pods()) }); i >= 0 {
+				return nil, misuse(fmt.Errorf("in scenario %s pod %d fails, counted from 0, and --fleet has %d; give it more", name, sc.Failures[i].Pod, len(sc.pods())))
+			}
+			list = append(list, &study{scenario: sc, trace: trace, policies: s.policies, seeds: s.seeds, first: uint64(s.first), scales: s.scales, parallel: s.parallel,
+				plot: s.plotFile(sc)})
 		}
 	}
 	return list, nil

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -20,14 +20,24 @@ const (
 
 var colours = []string{"#1b6ca8", "#d1495b", "#66a182", "#edae49", "#8d5a97", "#2e4057", "#00798c", "#a44a3f", "#5f5f5f", "#b5838d"}
 
-// writePlot writes the plot of a study; several of them put their names into
-// the name of the file.
-func (r *result) writePlot(path string, several bool) error {
-	if several {
-		ext := filepath.Ext(path)
-		path = strings.TrimSuffix(path, ext) + "-" + r.scenario.Name + ext
+// plotFile names the file for the plot of a scenario. Where there are several,
+// each has in its name what it is of.
+func (s *settings) plotFile(sc *Scenario) string {
+	name := ""
+	if len(s.scenarios) > 1 {
+		name += "-" + sc.Name
 	}
-	return os.WriteFile(path, r.svg(), 0o644)
+	if len(s.scrapes) > 1 {
+		name += "-" + sc.Scrape.String()
+	}
+	if len(s.routers) > 1 {
+		name += "-" + strconv.Itoa(sc.Routers)
+	}
+	if s.svg == "" || name == "" {
+		return s.svg
+	}
+	ext := filepath.Ext(s.svg)
+	return strings.TrimSuffix(s.svg, ext) + name + ext
 }
 
 // svg draws p99 (solid) and p50 (dashed) of the time to first token against
@@ -37,7 +47,7 @@ func (r *result) svg() []byte {
 	for k := range r.runs {
 		for p := range r.runs[k] {
 			for _, v := range []float64{r.ttft(k, p, 0), r.ttft(k, p, 3)} {
-				if v > 0 {
+				if finite(v) {
 					low, high = min(low, v), max(high, v)
 				}
 			}
@@ -56,7 +66,7 @@ func (r *result) svg() []byte {
 		return plotLeft + plotInnerWidth*(scale-left)/(right-left)
 	}
 	y := func(v float64) float64 {
-		return plotTop + plotInnerHeight*(top-math.Log10(max(v, low)))/(top-bottom)
+		return plotTop + plotInnerHeight*(top-math.Log10(v))/(top-bottom)
 	}
 
 	var b bytes.Buffer
@@ -79,7 +89,9 @@ func (r *result) svg() []byte {
 		}{{3, ""}, {0, ` stroke-dasharray="5 4"`}} {
 			var points []string
 			for k, s := range r.scales {
-				points = append(points, fmt.Sprintf("%.1f,%.1f", x(s), y(r.ttft(k, p, line.which))))
+				if v := r.ttft(k, p, line.which); finite(v) {
+					points = append(points, fmt.Sprintf("%.1f,%.1f", x(s), y(v)))
+				}
 			}
 			fmt.Fprintf(&b, `<polyline fill="none" stroke="%s" stroke-width="2"%s points="%s"/>`+"\n", colour, line.dash, strings.Join(points, " "))
 		}
@@ -90,8 +102,5 @@ func (r *result) svg() []byte {
 	b.WriteString("</svg>\n")
 	return b.Bytes()
 }
-
-// ttft is the median over the seeds of one of the four measures.
-func (r *result) ttft(k, p, which int) float64 { return median(values(r.runs[k][p], four[which].of)) }
 
 var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace

@@ -18,10 +18,16 @@ func ParsePolicy(spec string) (func() (Policy, error), error) {
 	if strings.Contains(spec, "=") {
 		name, weights = "hyperpod", map[string]float64{}
 		for part := range strings.SplitSeq(spec, ",") {
-			scorer, text, _ := strings.Cut(part, "=")
+			scorer, text, ok := strings.Cut(part, "=")
+			if !ok {
+				return nil, fmt.Errorf("policy %q: %q has no weight, as in queue=2; profiles and weights go into separate flags", spec, part)
+			}
 			w, err := strconv.ParseFloat(text, 64)
 			if err != nil {
-				return nil, fmt.Errorf("policy %q: weight %q of %s is no number", spec, text, scorer)
+				return nil, fmt.Errorf("policy %q: weight %q of %s is no number; want 0 or more", spec, text, scorer)
+			}
+			if _, twice := weights[scorer]; twice {
+				return nil, fmt.Errorf("policy %q: %s has two weights; want one", spec, scorer)
 			}
 			weights[scorer] = w
 		}

@@ -4,20 +4,33 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"text/tabwriter"
 )
 
-// four are the measures that users read first.
+// four are the measures that users read first. They are infinite if no token
+// came at all.
 var four = []struct {
 	name string
 	of   func(*Measures) float64
 }{
-	{"p50", func(m *Measures) float64 { return m.TTFT.P50 }},
-	{"mean", func(m *Measures) float64 { return m.TTFT.Mean }},
-	{"p95", func(m *Measures) float64 { return m.TTFT.P95 }},
-	{"p99", func(m *Measures) float64 { return m.TTFT.P99 }},
+	{"p50", func(m *Measures) float64 { return came(m.TTFT.P50) }},
+	{"mean", func(m *Measures) float64 { return came(m.TTFT.Mean) }},
+	{"p95", func(m *Measures) float64 { return came(m.TTFT.P95) }},
+	{"p99", func(m *Measures) float64 { return came(m.TTFT.P99) }},
 }
+
+func came(seconds float64) float64 {
+	if seconds == 0 {
+		return math.Inf(1)
+	}
+	return seconds
+}
+
+// finite reports whether x is a time, or a multiple of one: that of requests
+// that got an answer.
+func finite(x float64) bool { return x > 0 && x <= math.MaxFloat64 }
 
 // text prints the tables of a study: medians over the seeds, then how each
 // policy compares with the first one.
@@ -49,7 +62,7 @@ func (r *result) table(w io.Writer, k int) error {
 		col := func(of func(*Measures) float64) float64 { return median(values(runs[p], of)) }
 		worst := 0.0
 		for _, m := range runs[p] {
-			worst = max(worst, m.TTFT.Mean)
+			worst = max(worst, came(m.TTFT.Mean))
 		}
 		fmt.Fprintf(t, "%s\t", name)
 		for _, c := range four {
@@ -78,8 +91,11 @@ func (r *result) table(w io.Writer, k int) error {
 }
 
 // frontier is "yes" for a policy on the frontier, and else names one that is better
-// in all four times to first token, or as good.
+// in all four times to first token, or as good. Who has no times is not on it.
 func (r *result) frontier(k, p int) string {
+	if !finite(r.ttft(k, p, 0)) {
+		return "no"
+	}
 	for q, name := range r.policies {
 		if q != p && r.beats(k, q, p) {
 			return "< " + name
@@ -102,7 +118,18 @@ func (r *result) beats(k, q, p int) bool {
 	return shorter
 }
 
+// ttft is the median over the seeds of one of the four measures.
+func (r *result) ttft(k, p, which int) float64 {
+	if m := median(values(r.runs[k][p], four[which].of)); !math.IsNaN(m) {
+		return m
+	}
+	return math.Inf(1) // amid infinite ones
+}
+
 func multiple(r Ratio) string {
+	if !finite(r.Value) {
+		return "-"
+	}
 	sign := ""
 	if r.Tie() {
 		sign = "= "
@@ -112,7 +139,10 @@ func multiple(r Ratio) string {
 
 // digits prints seconds with three digits.
 func digits(x float64) string {
-	if x == 0 || x >= 100 {
+	if !finite(x) {
+		return "-"
+	}
+	if x >= 100 {
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(x, 'g', 3, 64)

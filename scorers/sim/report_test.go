@@ -141,33 +141,6 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-func TestMisuseIsNamed(t *testing.T) {
-	for _, tt := range []struct {
-		args []string
-		says string
-	}{
-		{[]string{"--scenario", "Z"}, `unknown scenario "Z"; known: A`},
-		{[]string{"--policy", "nope"}, "nope"},
-		{[]string{"--policy", "queue=x"}, `weight "x"`},
-		{[]string{"--load", "0"}, "0"},
-		{[]string{"--fleet", "h100-8b"}, "KIND=NUMBER"},
-		{[]string{"--fleet", "z80=1"}, "z80"},
-		{[]string{"--trace", "file"}, "SCENARIO=FILE"},
-		{[]string{"--scenario", "A", "--trace", "F=file.csv"}, `"F"`},
-		{[]string{"--scrape", "1us"}, `"1us"`},
-		{[]string{"--routers", "0"}, `"0"`},
-		{[]string{"--seeds", "0"}, "at least 1"},
-		{[]string{"A"}, `"A"`},
-	} {
-		if _, err := main(t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%v: error %v, want one with %q", tt.args, err, tt.says)
-		}
-	}
-	if text, err := main(t, "--help"); err != nil || !strings.Contains(text, "-scenario") {
-		t.Errorf("help: %v\n%s", err, text)
-	}
-}
-
 func TestStudyEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

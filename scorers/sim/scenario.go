@@ -3,7 +3,9 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -171,7 +173,10 @@ func all() map[string]*Scenario {
 // Find returns a copy of a scenario, for the caller to change.
 func Find(name string) (*Scenario, error) {
 	s := all()[name]
-	if s == nil {
+	if number, drawn := strings.CutPrefix(name, drawnName); drawn {
+		if n, err := strconv.ParseUint(number, 10, 32); err != nil || strconv.FormatUint(n, 10) != number {
+			return nil, fmt.Errorf("scenario %q: want %sNUMBER, a whole number from 0 to %d, without zeros in front", name, drawnName, uint32(math.MaxUint32))
+		}
 		s = draw(name)
 	}
 	if s == nil {

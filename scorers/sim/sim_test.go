@@ -31,7 +31,7 @@ func policy(t testing.TB, spec string) func() (Policy, error) {
 
 func run(t testing.TB, sc *Scenario, load []Request, build func() (Policy, error)) *Outcome {
 	t.Helper()
-	out, err := Run(sc, load, build, 1)
+	out, err := Run(t.Context(), sc, load, build, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

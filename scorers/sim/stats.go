@@ -19,7 +19,7 @@ const resamples = 10_000
 func ratio(x, reference []float64) Ratio {
 	logs := make([]float64, 0, len(x))
 	for i := range x {
-		if x[i] > 0 && reference[i] > 0 {
+		if finite(x[i]) && finite(reference[i]) {
 			logs = append(logs, math.Log(x[i]/reference[i]))
 		}
 	}
@@ -55,6 +55,7 @@ func median(x []float64) float64 {
 // collapse is by how much a seed's mean TTFT must exceed that of the best policy
 // with the same seed to be called collapsed. Placement that feeds its own misses
 // is good with one seed and hopeless with the next; a mean over seeds hides it.
+// So is a seed with which no request got a token, if some got one by another.
 const collapse = 5
 
 // collapsed counts the collapsed seeds of each policy.
@@ -66,10 +67,10 @@ func collapsed(runs [][]Measures) []int {
 	for seed := range runs[0] {
 		best := math.Inf(1)
 		for p := range runs {
-			best = min(best, runs[p][seed].TTFT.Mean)
+			best = min(best, came(runs[p][seed].TTFT.Mean))
 		}
 		for p := range runs {
-			if runs[p][seed].TTFT.Mean > collapse*best {
+			if came(runs[p][seed].TTFT.Mean) > collapse*best {
 				n[p]++
 			}
 		}

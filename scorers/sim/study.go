@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -15,6 +16,7 @@ type study struct {
 	first    uint64 // seed
 	scales   []float64
 	parallel int
+	plot     string // file to write; empty: none
 }
 
 // result holds the measures of a study's runs, by density, policy and seed.
@@ -36,6 +38,7 @@ func (s *study) run(ctx context.Context) (*result, error) {
 	defer cancel(nil)
 	var open sync.WaitGroup
 	slots := make(chan struct{}, s.parallel)
+study:
 	for k, scale := range s.scales {
 		r.runs[k] = make([][]Measures, len(s.policies))
 		for p := range s.policies {
@@ -43,18 +46,20 @@ func (s *study) run(ctx context.Context) (*result, error) {
 		}
 		for i := range s.seeds {
 			seed := s.first + uint64(i)
-			slots <- struct{}{}
-			if ctx.Err() != nil {
-				break
+			if slots <- struct{}{}; ctx.Err() != nil {
+				break study
 			}
 			open.Go(func() {
 				defer func() { <-slots }()
 				load := s.load(seed, scale)
+				if len(load) == 0 {
+					cancel(misuse(fmt.Errorf("%s, seed %d: the load has no requests at density %g; want a higher --load", s.scenario.Name, seed, scale)))
+				}
 				for p := range s.policies {
 					if ctx.Err() != nil {
 						return
 					}
-					out, err := Run(s.scenario, load, builders[p], seed)
+					out, err := Run(ctx, s.scenario, load, builders[p], seed)
 					if err != nil {
 						cancel(fmt.Errorf("%s, %s, seed %d: %w", s.scenario.Name, s.policies[p], seed, err))
 						return
@@ -72,7 +77,7 @@ func (s *study) load(seed uint64, scale float64) []Request {
 	if s.trace == nil {
 		return s.scenario.Generate(seed, scale)
 	}
-	return s.trace.play(newGen(seed, scale), max(s.scenario.TraceSpeed, 1e-9))
+	return s.trace.play(newGen(seed, scale), cmp.Or(s.scenario.TraceSpeed, 1))
 }
 
 // values are one measure of every seed.

@@ -24,16 +24,26 @@ func summary(w io.Writer, done []*result) error {
 	for p, name := range done[0].policies {
 		fmt.Fprintf(t, "%s\t", name)
 		for i := range four {
-			mean, behind, worst := 0.0, 0, 0.0
+			logs, behind, worst := 0.0, 0.0, 0.0
+			n := 0.0
 			for _, r := range done {
-				x := r.ttft(0, p, i) / r.bestOther(p, i)
-				mean += math.Log(x) / float64(len(done))
+				best := r.bestOther(p, i)
+				if !finite(best) {
+					continue // nobody to be behind
+				}
+				x := r.ttft(0, p, i) / best
+				logs += math.Log(x)
 				worst = max(worst, x)
 				if x > 1+tied {
 					behind++
 				}
+				n++
 			}
-			fmt.Fprintf(t, "%.2f  %.0f%%  %s\t", math.Exp(mean), 100*float64(behind)/float64(len(done)), digits(worst))
+			mean := "-"
+			if x := math.Exp(logs / n); finite(x) {
+				mean = fmt.Sprintf("%.2f", x)
+			}
+			fmt.Fprintf(t, "%s  %.0f%%  %s\t", mean, 100*behind/max(n, 1), digits(worst))
 		}
 		fallen := 0
 		for _, r := range done {

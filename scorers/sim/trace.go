@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -30,41 +30,60 @@ type Trace struct {
 // ReadTrace reads a file: *.jsonl in Mooncake's format, *.csv in that of the
 // Azure public dataset.
 func ReadTrace(path string) (*Trace, error) {
+	var read func(io.Reader) (*Trace, error)
+	switch ext := filepath.Ext(path); ext {
+	case ".jsonl":
+		read = readMooncake
+	case ".csv":
+		read = readAzure
+	default:
+		return nil, misuse(fmt.Errorf("%s: unknown kind of trace %q; known: .jsonl (Mooncake), .csv (Azure)", path, ext))
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	var t *Trace
-	switch ext := filepath.Ext(path); ext {
-	case ".jsonl":
-		t, err = readMooncake(f)
-	case ".csv":
-		t, err = readAzure(f)
-	default:
-		return nil, fmt.Errorf("%s: unknown kind of trace %q; known: .jsonl (Mooncake), .csv (Azure)", path, ext)
-	}
+	t, err := read(f)
 	if err == nil && len(t.Requests) == 0 {
 		err = errors.New("no requests")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	earliest := t.Requests[0].At
+	for _, q := range t.Requests {
+		earliest = min(earliest, q.At)
+	}
+	for i := range t.Requests {
+		t.Requests[i].At -= earliest
+	}
 	return t, nil
 }
 
+// near refuses a time that is too far from the first one.
+func near(seconds float64) error {
+	const day = 24 * 3600
+	if most := maxSpan.Seconds(); !(math.Abs(seconds) <= most) {
+		return fmt.Errorf("%.4g days after the first request; at most %v: correct the times, or cut the trace", seconds/day, most/day)
+	}
+	return nil
+}
+
 const (
-	mooncakeBlock = 512             // tokens that one hash id stands for
-	mooncakeGrain = 3 * time.Second // of its conversation trace
-	maxTraceLine  = 1 << 20         // bytes
-	maxTokens     = 1 << 24         // of one request; more is a broken file
+	mooncakeBlock = 512                 // tokens that one hash id stands for
+	mooncakeGrain = 3 * time.Second     // of its conversation trace
+	maxTraceLine  = 1 << 20             // bytes
+	maxTokens     = 1 << 24             // of one request; more is a broken file
+	maxSpan       = 31 * 24 * time.Hour // public ones last a week
 )
 
 func readMooncake(r io.Reader) (*Trace, error) {
 	t := &Trace{Grain: mooncakeGrain}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxTraceLine)
-	for n := 1; lines.Scan(); n++ {
+	first, n := 0.0, 1
+	for ; lines.Scan(); n++ {
 		if len(strings.TrimSpace(lines.Text())) == 0 {
 			continue
 		}
@@ -77,10 +96,17 @@ func readMooncake(r io.Reader) (*Trace, error) {
 		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if v.Input < 1 || v.Input > maxTokens || v.Output > maxTokens || v.Timestamp < 0 {
-			return nil, fmt.Errorf("line %d: timestamp %v, %d input and %d output tokens: out of range", n, v.Timestamp, v.Input, v.Output)
+		if len(t.Requests) == 0 {
+			first = v.Timestamp
 		}
-		q := Request{At: seconds(v.Timestamp / 1000), Output: max(1, v.Output), Reply: mix(uint64(n))}
+		after := (v.Timestamp - first) / 1000
+		if err := cmp.Or(
+			named("input_length", v.Input, whole(1, maxTokens)),
+			named("output_length", v.Output, whole(0, maxTokens)),
+			near(after)); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		q := Request{At: seconds(after), Output: max(1, v.Output), Reply: mix(uint64(n))}
 		rest := v.Input
 		for _, id := range v.HashIDs {
 			if size := min(rest, mooncakeBlock); size > 0 {
@@ -93,18 +119,33 @@ func readMooncake(r io.Reader) (*Trace, error) {
 		}
 		t.Requests = append(t.Requests, q)
 	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, fmt.Errorf("line %d is longer than %d bytes; want one request a line", n, maxTraceLine)
+	}
 	return t, lines.Err()
+}
+
+// named checks a value, and names it if it is wrong.
+func named(name string, x int, l limits[int]) error {
+	if err := l.check(x); err != nil {
+		return fmt.Errorf("%s is %d: %w", name, x, err)
+	}
+	return nil
 }
 
 func readAzure(r io.Reader) (*Trace, error) {
 	t := &Trace{Rotate: true}
 	rows := csv.NewReader(r)
 	rows.FieldsPerRecord = 3
+	want := []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
 	head, err := rows.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("the file is empty; want a first line with the columns %v", want)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if want := []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}; !slices.Equal(head, want) {
+	if !slices.Equal(head, want) {
 		return nil, fmt.Errorf("columns are %v, want %v", head, want)
 	}
 	var start time.Time
@@ -118,21 +159,22 @@ func readAzure(r io.Reader) (*Trace, error) {
 		}
 		at, err := time.Parse("2006-01-02 15:04:05.999999999", row[0])
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, fmt.Errorf("line %d: %s is %q; want a time such as 2023-11-16 18:15:46.68", n, want[0], row[0])
 		}
-		in, err1 := strconv.Atoi(row[1])
-		out, err2 := strconv.Atoi(row[2])
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
-		}
-		if in < 0 || out < 0 || in > maxTokens || out > maxTokens {
-			return nil, fmt.Errorf("line %d: %d context and %d generated tokens: out of range", n, in, out)
+		var tokens [2]int
+		for i := range tokens {
+			if tokens[i], err = whole(0, maxTokens).read(row[i+1]); err != nil {
+				return nil, fmt.Errorf("line %d: %s is %q: %w", n, want[i+1], row[i+1], err)
+			}
 		}
 		if start.IsZero() {
 			start = at
 		}
+		if err := near(float64(at.Unix() - start.Unix())); err != nil { // at.Sub knows 292 years only
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
 		t.Requests = append(t.Requests, Request{At: at.Sub(start),
-			Prompt: []Segment{{mix(uint64(n)), max(1, in)}}, Output: max(1, out), Reply: mix(mix(uint64(n)))})
+			Prompt: []Segment{{mix(uint64(n)), max(1, tokens[0])}}, Output: max(1, tokens[1]), Reply: mix(mix(uint64(n)))})
 	}
 }
 

@@ -53,6 +53,13 @@ func TestBrokenTracesAreNamed(t *testing.T) {
 		{"a.csv", "a,b,c\n", "columns"},
 		{"a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\nnow,1,1\n", "line 2"},
 		{"a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,x,1\n", "line 2"},
+		{"a.csv", "", "the file is empty; want a first line with the columns [TIMESTAMP"},
+		{"a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,1\n9999-11-16 18:15:46,1,1\n", "line 3: 2.913e+06 days after the first request; at most 31: correct"},
+		{"a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,1\n2022-11-16 18:15:46,1,1\n", "line 3: -365 days"},
+		{"a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,-1\n", `line 2: GeneratedTokens is "-1": want a whole number from 0 to 16777216`},
+		{"a.jsonl", "{\"timestamp\": 0, \"input_length\": 1}\n{\"timestamp\": 1e300, \"input_length\": 1}", "line 2: 1.157e+292 days after the first"},
+		{"a.jsonl", `{"timestamp": 0, "input_length": 1, "output_length": -2}`, "line 1: output_length is -2: want a whole number from 0 to 16777216"},
+		{"a.jsonl", "\n" + strings.Repeat(" ", maxTraceLine), "line 2 is longer than 1048576 bytes"},
 		{"a.txt", "", "unknown kind"},
 	} {
 		path := filepath.Join(dir, tt.name)
@@ -60,11 +67,41 @@ func TestBrokenTracesAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := ReadTrace(path); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%q: error %v, want one with %q and the path", tt.text, err, tt.says)
+			t.Errorf("%.200q: error %v, want one with %q and the path", tt.text, err, tt.says)
 		}
 	}
 	if _, err := ReadTrace(filepath.Join(dir, "none.csv")); err == nil {
 		t.Error("a missing file is no error")
+	}
+}
+
+// The order of rows does not matter, nor when the clock began.
+func TestTracesBeginWithTheirEarliestRequest(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.csv":   "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,1\n2023-11-16 18:15:44,1,1\n",
+		"a.jsonl": "{\"timestamp\": 1700000002000, \"input_length\": 1}\n{\"timestamp\": 1700000000000, \"input_length\": 1}",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tr, err := ReadTrace(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q := tr.Requests; q[0].At != 2*time.Second || q[1].At != 0 {
+			t.Errorf("%s: requests at %v and %v, want 2 s and 0", name, q[0].At, q[1].At)
+		}
+	}
+}
+
+// D1 plays no trace of its own, so it does not say how fast.
+func TestATraceIsPlayedAsFastAsRecordedUnlessToldOtherwise(t *testing.T) {
+	tr := &Trace{Requests: []Request{{At: 0}, {At: time.Minute}}}
+	load := (&study{scenario: scenario(t, "D1"), trace: tr}).load(1, 1)
+	if at := load[1].At; at != time.Minute {
+		t.Errorf("the last request comes at %v, want 1 min", at)
 	}
 }
 
