@@ -94,10 +94,10 @@ var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 func (a *answer) String() string {
 	text := bytes.TrimSpace(a.body.Bytes())
 	if len(text) == 0 {
-		return a.path + " sent nothing"
+		return fmt.Sprintf("%.100s sent nothing", a.path)
 	}
 	const shown = 60
-	return fmt.Sprintf("%s sent %d bytes of %s that begin with %q", a.path, a.body.Len(), cmp.Or(a.kind, "no media type"), text[:min(len(text), shown)])
+	return fmt.Sprintf("%.100s sent %d bytes of %.60s that begin with %q", a.path, a.body.Len(), cmp.Or(a.kind, "no media type"), text[:min(len(text), shown)])
 }
 
 // statusError is an answer with another status than 200.
@@ -112,9 +112,35 @@ func (e *statusError) Error() string { return fmt.Sprintf("%s answered status %d
 // errTooLarge is an answer above its limit.
 var errTooLarge = errors.New("answer is too large")
 
+// unread says why there is no answer, in a line that people can read: what a
+// server sends in place of HTTP may be quoted in the error, at any length.
+type unread struct{ error }
+
+func (e unread) Error() string {
+	text := e.error.Error()
+	if isTimeout(e.error) {
+		text += fmt.Sprintf("; a request may take %v, and all of a scrape %v", timeout, scrapeTime)
+	}
+	const shown = 400
+	if len(text) <= shown {
+		return text
+	}
+	return strings.ToValidUTF8(text[:shown], "") + "…"
+}
+
+func (e unread) Unwrap() error { return e.error }
+
 // get asks for a path, and follows redirects that stay at the pod. The body may
 // have limit bytes. The caller must free the answer unless there is an error.
-func (c *client) get(ctx context.Context, path string, limit int64) (a answer, err error) {
+func (c *client) get(ctx context.Context, path string, limit int64) (answer, error) {
+	a, err := c.follow(ctx, path, limit)
+	if err != nil {
+		return a, unread{err}
+	}
+	return a, nil
+}
+
+func (c *client) follow(ctx context.Context, path string, limit int64) (a answer, err error) {
 	for range 4 {
 		a, err = c.once(ctx, path, limit)
 		var status *statusError
@@ -128,10 +154,10 @@ func (c *client) get(ctx context.Context, path string, limit int64) (a answer, e
 		from := url.URL{Scheme: scheme, Host: c.host}
 		to, err := from.Parse(status.location)
 		if err != nil {
-			return a, fmt.Errorf("%s redirects to %q: %w", path, status.location, err)
+			return a, fmt.Errorf("%s redirects to %.100q: %w", path, status.location, err)
 		}
 		if to.Host != c.host || to.Scheme != scheme {
-			return a, fmt.Errorf("%s redirects to another server, %q; name that one in the pool's discovery", path, status.location)
+			return a, fmt.Errorf("%s redirects to another server, %.100q; name that one in the pool's discovery", path, status.location)
 		}
 		path = to.RequestURI()
 	}

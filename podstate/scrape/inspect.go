@@ -88,6 +88,8 @@ func (t *target) report(ctx context.Context, name string) (io.WriterTo, error) {
 		return nil, fmt.Errorf("%s: %w; it wants a token", name, err)
 	case refused || errors.Is(err, errNothing):
 		return nil, fmt.Errorf("%s: %w; %s", name, err, switchedOff)
+	case isTimeout(err):
+		return nil, fmt.Errorf("%s: %w; the pod is busy or stuck, or it is not the right port", name, err)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

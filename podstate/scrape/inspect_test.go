@@ -1,7 +1,10 @@
 package scrape
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -122,6 +125,8 @@ func TestInspectFailsWithAdvice(t *testing.T) {
 		{"an empty page", text(""), "no known series in the answer: /metrics sent nothing; metrics may be"},
 		{"no metrics", pages{}, "answered status 404; metrics may be switched off (SGLang needs --enable-metrics"},
 		{"metrics of something else", pages{"/metrics": "go_goroutines 7\n"}, "no known series in the answer"},
+		{"no answer", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
+			"timeout; a request may take 2s, and all of a scrape 5s; the pod is busy or stuck"},
 		{"a key is wanted", unauthorized, "answered status 401; it wants a token"},
 	}
 	for _, tt := range tests {
@@ -135,6 +140,41 @@ func TestInspectFailsWithAdvice(t *testing.T) {
 		if _, err := Inspect(t.Context(), bad, Config{}); err == nil || !strings.Contains(err.Error(), "URL") {
 			t.Errorf("%q: %v", bad, err)
 		}
+	}
+}
+
+// What is not HTTP may be a giant.
+func TestInspectCutsGarbage(t *testing.T) {
+	giant := strings.Repeat("garbage", 10_000)
+	for name, sent := range map[string]string{
+		"another protocol":      giant + "\n",
+		"a header that is none": "HTTP/1.1 200 OK\r\n" + giant + "\r\n\r\n",
+		"a media type":          "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: " + giant + "\r\n\r\nhi",
+		"a detour":              "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: http://elsewhere/" + giant + "\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer c.Close()
+						_, _ = http.ReadRequest(bufio.NewReader(c))
+						_, _ = io.WriteString(c, sent)
+					}()
+				}
+			}()
+			if _, err := Inspect(t.Context(), l.Addr().String(), Config{}); err == nil || len(err.Error()) > 600 {
+				t.Errorf("%.1000v", err)
+			}
+		})
 	}
 }
 
