@@ -46,7 +46,7 @@ func ReadTrace(path string) (*Trace, error) {
 	defer f.Close()
 	t, err := read(f)
 	if err == nil && len(t.Requests) == 0 {
-		err = errors.New("no requests")
+		err = errors.New("no requests; want one a line")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
