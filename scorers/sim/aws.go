@@ -12,13 +12,13 @@ import (
 // awsRow is one row of the table that AWS published for HyperPod's Inference
 // Gateway: what it changed against round robin over the same replicas. Nothing
 // else is known of the benchmark, not the lengths, rates or numbers of replicas,
-// so those are ours. Of M1 and M2 the density is set so that round robin leaves
-// the share of work unfinished that the published throughput implies.
+// so those are ours. Of M1, M2 and B1 the density is set so that round robin loses
+// about the throughput that the published change implies.
 type awsRow struct {
 	scenario   Scenario
 	p95, p99   float64 // percent; 0 is "comparable"
 	throughput float64
-	unfinished float64 // share that round robin did not finish in the window
+	unfinished float64 // share that round robin did not finish in the window, by its throughput
 }
 
 var awsRows = []awsRow{
@@ -31,11 +31,13 @@ var awsRows = []awsRow{
 			return g.chat(chat{arrivals: bursts{rate: 14.5, size: 1}, duration: 300 * time.Second, in: mixture{lognormal: lognormal{700, 0.35, 4000}}, out: lognormal{190, 0.3, 1000}})
 		}}, p95: -98, p99: -97, throughput: 50, unfinished: 0.33},
 	// What makes bursts bad for round robin is rare long prompts: it sends its
-	// share of the burst behind them.
-	{scenario: Scenario{Name: "B1", About: "bursts with rare long prompts, Llama 70B", Fleet: []PodKind{{Preset: "h100-70b", Count: 4}},
+	// share of the burst behind them. Equal pods lose no work by it, so it takes
+	// clients that wait for an answer before they ask again, as a benchmark's do,
+	// for round robin to be behind in throughput.
+	{scenario: Scenario{Name: "B1", About: "bursts of clients with rare long prompts, Llama 70B", Fleet: []PodKind{{Preset: "h100-70b", Count: 4}}, Window: 400 * time.Second,
 		Load: func(g *gen) []Request {
-			return g.onOff(onOff{rate: 4, peak: 24, on: 10 * time.Second, off: 30 * time.Second, duration: 400 * time.Second,
-				in: mixture{lognormal: lognormal{500, 0.8, 8000}, rare: lognormal{80_000, 0.2, 110_000}, share: 0.004}, out: lognormal{150, 0.7, 1000}})
+			return g.onOff(onOff{rate: 8.5, peak: 51, on: 10 * time.Second, off: 30 * time.Second, duration: 400 * time.Second, row: 20,
+				in: mixture{lognormal: lognormal{500, 0.8, 8000}, rare: lognormal{80_000, 0.2, 110_000}, share: 0.004}, out: lognormal{100, 0.7, 1000}})
 		}}, p95: -94, p99: -98, throughput: 12, unfinished: 0.107},
 	{scenario: Scenario{Name: "B2", About: "milder bursts with rarer long prompts, Qwen 235B", Fleet: []PodKind{{Preset: "h100-235b", Count: 2}},
 		Load: func(g *gen) []Request {
@@ -60,8 +62,9 @@ func awsTable(w io.Writer, results map[string]*result) error {
 		return nil
 	}
 	fmt.Fprint(w, "\nChanges against round robin, as published by AWS for its gateway and as simulated here, in per cent.\n"+
-		"AWS did not publish its loads. Ours of M1 and M2 are set so that round robin leaves about the share of requests\n"+
-		"unfinished that AWS's throughput implies; the others only have the shape that AWS describes.\n")
+		"AWS did not publish its loads. Ours of M1, M2 and B1 are set so that round robin loses about the throughput that AWS's\n"+
+		"table implies: in M1 and M2 it leaves that share of the requests unfinished, in B1 clients wait for their answers before\n"+
+		"they ask again. The others only have the shape that AWS describes.\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "scenario\tpolicy\tTTFT p95\tTTFT p99\tthroughput\tunfinished by round robin\t")
 	for _, row := range awsRows {

@@ -30,6 +30,7 @@ type Outcome struct {
 	Records []Record
 	Reports []engine.Report // of each pod, at the end
 	Steps   int             // of the engines
+	Window  time.Duration   // Scenario.Window
 }
 
 // cluster is the world of one run.
@@ -110,7 +111,7 @@ func Run(ctx context.Context, sc *Scenario, load []Request, newPolicy func() (Po
 		c.now = ev.at
 		c.handle(ev)
 	}
-	out := &Outcome{Records: c.records, Steps: c.steps}
+	out := &Outcome{Records: c.records, Steps: c.steps, Window: c.sc.Window}
 	for _, p := range c.pods {
 		if p.engine != nil {
 			out.Reports = append(out.Reports, p.engine.Report())

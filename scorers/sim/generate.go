@@ -91,15 +91,21 @@ type onOff struct {
 	duration   time.Duration
 	in         mixture
 	out        lognormal
+	row        float64 // requests of a client, each after the answer to the one before: mean, geometric; 0 is 1
 }
 
 func (g *gen) onOff(o onOff) (load []Request) {
 	period := o.on + o.off
-	for _, at := range g.arrivals(bursts{rate: o.peak, size: 1}, o.duration) {
+	row := max(1, o.row)
+	for _, at := range g.arrivals(bursts{rate: o.peak / row, size: 1}, o.duration) {
 		if at%period < o.off && g.rng.Float64() > o.rate/o.peak {
 			continue
 		}
-		load = append(load, Request{At: at, Prompt: []Segment{g.unique(o.in.draw(g.rng))}, Output: o.out.draw(g.rng), Reply: g.rng.Uint64()})
+		before := 0
+		for n := 0; n == 0 || row > 1 && g.rng.Float64() > 1/row; n++ {
+			load = append(load, Request{At: at, After: before, Prompt: []Segment{g.unique(o.in.draw(g.rng))}, Output: o.out.draw(g.rng), Reply: g.rng.Uint64()})
+			at, before = 0, len(load)
+		}
 	}
 	return load
 }

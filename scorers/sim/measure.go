@@ -13,7 +13,7 @@ type Measures struct {
 	TPOT       Spread  // time per output token after the first
 	Hit        float64 // share of prompt tokens that were in a cache
 	Failed     float64 // share of requests that did not end well
-	Unfinished float64 // share of requests that had not ended when the last one came
+	Unfinished float64 // share of requests that had not ended when the window did, or the last one came
 	Throughput float64 // generated tokens a second, of requests that had ended by then
 
 	Preemptions  int
@@ -29,9 +29,11 @@ const warmUp = 0.1
 
 // Measure sums a run up.
 func Measure(out *Outcome) Measures {
-	end := time.Duration(0)
-	for _, r := range out.Records {
-		end = max(end, r.At)
+	end := out.Window
+	if end == 0 {
+		for _, r := range out.Records {
+			end = max(end, r.At)
+		}
 	}
 	begin := time.Duration(warmUp * float64(end))
 	var m Measures
@@ -39,7 +41,7 @@ func Measure(out *Outcome) Measures {
 	prompt, cached, tokens := 0, 0, 0
 	failed, unfinished := 0, 0
 	for _, r := range out.Records {
-		if r.At < begin {
+		if r.At < begin || r.At > end {
 			continue
 		}
 		m.Requests++

@@ -42,6 +42,15 @@ func TestMeasures(t *testing.T) {
 	if m != want {
 		t.Errorf("got %+v, want %+v", m, want)
 	}
+	late := Measure(&Outcome{Window: 30 * s, Records: []Record{
+		{At: 2 * s, TTFT: 9 * s, Total: 10 * s, Output: 5}, // warm-up
+		{At: 10 * s, TTFT: 1 * s, Total: 3 * s, Output: 7},
+		{At: 29 * s, TTFT: 1 * s, Total: 3 * s, Output: 7}, // not done in time
+		{At: 31 * s, TTFT: 9 * s, Total: 10 * s, Output: 5},
+	}})
+	if late.Requests != 2 || late.Unfinished != 0.5 || late.Throughput != 7.0/27 || late.TTFT.Mean != 1 {
+		t.Errorf("in a window of 30 s: %+v", late)
+	}
 	if m := Measure(&Outcome{}); m != (Measures{}) {
 		t.Errorf("nothing measures %+v", m)
 	}

@@ -32,6 +32,7 @@ type Scenario struct {
 	TokenError float64       // standard deviation of the logarithm of how wrong the router's count of prompt tokens is
 	Blind      float64       // share of requests whose first token the router does not see
 	Whole      float64       // share of requests whose answer comes in one piece
+	Window     time.Duration // requests that come later do not count; 0: until the last one comes
 	Patience   time.Duration // after which a client without a first token gives up; 0: never
 	Failures   []Failure
 }

@@ -207,6 +207,27 @@ func TestRequestsThatWaitForAnother(t *testing.T) {
 	}
 }
 
+func TestClientsThatAskInARow(t *testing.T) {
+	o := onOff{rate: 4, peak: 20, on: 10 * time.Second, off: 30 * time.Second, duration: 2000 * time.Second,
+		in: mixture{lognormal: lognormal{500, 0.5, 8000}}, out: lognormal{100, 0.5, 1000}}
+	for row, clients := range map[float64]float64{0: 16_000, 1: 16_000, 20: 800} {
+		o.row = row
+		load := newGen(1, 1).onOff(o)
+		first := 0
+		for i, r := range load {
+			switch {
+			case r.After == 0:
+				first++
+			case r.After != i || r.At != 0:
+				t.Fatalf("row %v: request %d comes %v after request %d, want at once after the one before it", row, i+1, r.At, r.After)
+			}
+		}
+		if n := float64(len(load)); math.Abs(n-16_000) > 2000 || math.Abs(float64(first)-clients) > 0.1*clients {
+			t.Errorf("row %v: %v requests of %d clients, want about 16000 of %v", row, n, first, clients)
+		}
+	}
+}
+
 func TestStalenessAndReplicas(t *testing.T) {
 	load := newGen(1, 1).chat(chat{arrivals: bursts{rate: 60, size: 1}, duration: 20 * time.Second,
 		in: mixture{lognormal: lognormal{1500, 0.8, 8000}}, out: lognormal{60, 0.5, 300}})
