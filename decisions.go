@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -151,7 +152,9 @@ func fetchDecision(ctx context.Context, admin, token, id string) (*replay.Decisi
 	}
 	client := http.Client{Timeout: 10 * time.Second}
 	resp, err := client.Do(req)
-	if err != nil {
+	if os.IsTimeout(err) {
+		return nil, fmt.Errorf("%w; an answer may take %v", err, client.Timeout)
+	} else if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
@@ -160,7 +163,7 @@ func fetchDecision(ctx context.Context, admin, token, id string) (*replay.Decisi
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		err := fmt.Errorf("%s answers %s: %s", base, resp.Status, strings.TrimSpace(string(text)))
+		err := fmt.Errorf("%s answers %s: %.400s", base, resp.Status, bytes.TrimSpace(text)) // perhaps it is no warmpath
 		if resp.StatusCode == http.StatusUnauthorized {
 			err = fmt.Errorf("%w; --token gives it", err)
 		}
