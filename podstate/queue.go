@@ -29,7 +29,8 @@ type queue struct {
 
 // held is how much of the first prompt in the queue is still to do when its
 // first token is overdue: a prediction that came out wrong says that the pod is
-// slower than believed, or stands still.
+// slower than believed, or stands still. To add what it is overdue by, or half of
+// that, made first tokens in drawn loads up to 9 % longer.
 const held = 0.25
 
 // backlog is what a pick reads of a queue that is not empty.
