@@ -15,9 +15,11 @@ type batch struct {
 	begun   float64 // sum of when they began, seconds since Table.epoch
 
 	crowd struct { // what scrapes say while requests wait
-		running float64 // 0: none waits
-		scrapes int     // in a row with about as many
-		ended   bool    // an answer, since the last one
+		running float64   // 0: none waits
+		scrapes int       // in a row with about as many
+		since   time.Time // the first of them
+		work    float64   // seconds of prompts that have been processed since
+		ended   bool      // an answer, since the last one
 	}
 }
 
@@ -89,6 +91,12 @@ const (
 	// A limit that was seen by chance is lifted by the first scrape that shows
 	// more, for it forbids nothing.
 	fullLeast, fullMost = 3, 10
+	// prefilling is the share of the time from which on prompts are what others
+	// wait for, though the number stands still, as it does where long prompts have
+	// short answers. A limit taken from those would hold the pod to a few requests
+	// when long answers come, and nothing there would lift it while others like it
+	// run dozens. At 0.5 such loads still teach some.
+	prefilling = 0.25
 	// crammed is where the KV cache is what others wait for.
 	crammed = 0.9
 )
@@ -115,11 +123,13 @@ func (p *Pod) fit(s *Stats) {
 	}
 	c := &b.crowd
 	switch {
-	case s.queued() < 1 || p.queue.head == nil || s.KVUsage > crammed: // or only others say that they wait
+	case s.Running < 1 || s.queued() < 1 || p.queue.head == nil || s.KVUsage > crammed: // or only others say that they wait
 		c.running = 0
 	// A scrape between the end of one and the start of the next shows one less.
 	case s.Running > c.running || c.running-s.Running > 1+0.02*c.running:
-		c.running, c.scrapes, c.ended = s.Running, 1, false
+		c.running, c.scrapes, c.since, c.work, c.ended = s.Running, 1, s.At, 0, false
+	case c.ended && c.work > prefilling*s.At.Sub(c.since).Seconds():
+		c.running = 0
 	case c.ended:
 		c.ended = false
 		if c.scrapes++; float64(c.scrapes) >= min(fullMost, max(fullLeast, c.running)) {

@@ -127,6 +127,57 @@ func TestOnlyAConstantNumberIsALimit(t *testing.T) {
 	}
 }
 
+// Long prompts with short answers keep the number of those that run constant,
+// too, but then the pod is busy with prompts all the time.
+func TestLongPromptsShowNoLimit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		tokens int
+		want   float64
+	}{
+		"prompts take no time":       {10, 2},
+		"prompts take half the time": {500, 0},
+		"prompts take all the time":  {1000, 0},
+	} {
+		for how, watched := range map[string]bool{"first tokens are seen": true, "nothing is seen": false} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				l := newLane(t, watched)
+				var open []*Reservation
+				for range 6 {
+					open = append(open, l.send(tt.tokens))
+				}
+				for i := range 40 { // each second one ends, and another one's prompt
+					l.after(time.Second)
+					open[0].Release(l.now)
+					open = append(open[1:], l.send(tt.tokens))
+					if watched {
+						open[1].FirstToken(l.now)
+					}
+					l.table.SetStats(l.pod, &Stats{At: l.now, Known: FieldRunning | FieldWaiting | FieldGenerationTokens,
+						Running: 2, Waiting: 4, GenerationTokens: float64(i)}, l.table.BeginScrape(l.pod))
+				}
+				if got := l.pod.batch.limit; got != tt.want {
+					t.Errorf("limit %v, want %v", got, tt.want)
+				}
+			})
+		}
+	}
+}
+
+// Engines that do not count a prompt as running until it is processed, and those
+// that stand still, say that none runs while some wait.
+func TestALimitStaysWhileNoneRuns(t *testing.T) {
+	s := &slots{lane: newLane(t, true), limit: 4}
+	s.keep(8, 10*time.Second)
+	for range 20 {
+		s.after(time.Second)
+		s.pod.batch.crowd.ended = true
+		s.table.SetStats(s.pod, &Stats{At: s.now, Known: FieldRunning | FieldWaiting, Waiting: 4}, s.table.BeginScrape(s.pod))
+	}
+	if b, c := s.pod.batch.limit, s.pod.speed.class.limit; b != 4 || c != 4 {
+		t.Errorf("limit %v, of the class %v; 4 were learned", b, c)
+	}
+}
+
 // The first answers that a pod gives may be short, and those that fill its batch
 // later so long that none of them ends.
 func TestLongAnswersInAFullBatch(t *testing.T) {

@@ -133,6 +133,7 @@ func (p *Pod) popThrough(r *Reservation, now time.Time) {
 		p.charge.Ahead -= h.charge.Ahead
 		h.charge.Ahead = 0
 		p.queue.unlink(h)
+		p.batch.crowd.work += p.speed.now().of(h.work)
 		at := h.sent.Add(time.Duration(1e9 * h.wait))
 		if at.After(now) {
 			at = now
