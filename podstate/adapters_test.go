@@ -235,10 +235,11 @@ func TestWaitForASlotIsLongerWithOthersAhead(t *testing.T) {
 
 func TestPodsOfAClassHaveAsManySlots(t *testing.T) {
 	table := NewTable()
-	pods, _ := table.SetPods(specs(2))
-	s := loras(2)
-	s.At = t0
+	pods, _ := table.SetPods(specs(3))
+	s, none := loras(2), loras(0) // the latter is switched off, and no example
+	s.At, none.At = t0, t0
 	table.SetStats(pods[0], &s, 0)
+	table.SetStats(pods[2], &none, 0)
 	for i := range 2 {
 		ask := Ask{Now: t0, Tokens: 1, Adapter: fmt.Sprint("adapter ", i)}
 		table.PickAndReserve(&ask, func([]Candidate) (int, int) { return 1, -1 })

@@ -127,8 +127,8 @@ func (t *Table) SetStats(p *Pod, s *Stats, mark uint64) {
 	p.weigh(s)
 	p.listen(s)
 	p.adapters.scraped(s)
-	if p.adapters.told {
-		p.speed.class.slots = p.adapters.slots
+	if n := p.adapters.slots; p.adapters.told && n > 0 {
+		p.speed.class.slots = n
 	}
 	p.others.scraped(s, p.charge.Requests-int(min(uint64(p.charge.Requests), p.sent-mark)))
 	if !p.evidence.doubt {
