@@ -172,7 +172,7 @@ func (p *Pod) state(now time.Time) string {
 		return c.Health.Out
 	case !p.health.ejected.IsZero():
 		return OutProbing
-	case p.stats.Asleep && p.stats.Has(FieldAsleep) && !c.Silent():
+	case c.Asleep():
 		return StateAsleep
 	default:
 		return StateIn

@@ -58,6 +58,12 @@ func (s *Stats) pause() time.Duration {
 // Silent reports whether the stats are so old that they say nothing any more.
 func (c *Candidate) Silent() bool { return c.Overdue() >= trustNone }
 
+// Asleep reports whether the pod's weights are unloaded: requests hang there. One
+// that has been silent since may have woken up.
+func (c *Candidate) Asleep() bool {
+	return c.Stats.Asleep && c.Stats.Has(FieldAsleep) && !c.Silent()
+}
+
 // trust is Candidate.Trust of a candidate with Stats and Age.
 func (e *evidence) trust(c *Candidate) float64 {
 	if e.doubt || c.Stats.Known&gauges == 0 {

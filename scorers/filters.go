@@ -47,15 +47,14 @@ func (f *subset) has(a netip.AddrPort) bool {
 }
 
 // asleep rules out pods whose weights are unloaded: requests hang there without
-// an error. A pod that has been silent since may have woken up.
+// an error.
 type asleep struct{}
 
 var _ Filter = asleep{}
 
 func (asleep) Filter(_ *Request, pods []podstate.Candidate, out []bool) (n int) {
 	for i := range pods {
-		s := pods[i].Stats
-		out[i] = s.Asleep && s.Has(podstate.FieldAsleep) && !pods[i].Silent()
+		out[i] = pods[i].Asleep()
 		n += count(out[i])
 	}
 	return n
