@@ -12,15 +12,18 @@ func loras(slots int, running ...string) Stats {
 	return Stats{Known: load | FieldAdapters | FieldMaxAdapters, Adapters: running, MaxAdapters: slots}
 }
 
-func (w *watched) wantAdapter(rule, name string, want AdapterState) {
-	w.t.Helper()
-	var got AdapterState
-	ask := Ask{Now: w.now, Tokens: 1, Adapter: name}
-	w.table.PickAndReserve(&ask, func(c []Candidate) (int, int) {
-		got = c[0].Adapter
+// seen is the pod as the pick of a request for the adapter sees it.
+func (w *watched) seen(name string) (c Candidate) {
+	w.table.PickAndReserve(&Ask{Now: w.now, Tokens: 1, Adapter: name}, func(cands []Candidate) (int, int) {
+		c = cands[0]
 		return -1, -1
 	})
-	if got != want {
+	return c
+}
+
+func (w *watched) wantAdapter(rule, name string, want AdapterState) {
+	w.t.Helper()
+	if got := w.seen(name).Adapter; got != want {
 		w.t.Errorf("%s: %s is %d, want %d", rule, name, got, want)
 	}
 }
@@ -164,12 +167,7 @@ func TestLoadTimeIsLearned(t *testing.T) {
 		t.Error("the pod's speed was learned from prompts that waited for their adapters")
 	}
 	w.report(loras(1))
-	var wait float64
-	w.table.PickAndReserve(&Ask{Now: w.now, Tokens: 1, Adapter: "new"}, func(c []Candidate) (int, int) {
-		wait = c[0].AdapterWait
-		return -1, -1
-	})
-	if wait != w.table.loads.value() {
+	if wait := w.seen("new").AdapterWait; wait != w.table.loads.value() {
 		t.Errorf("the wait for an adapter is %v s, want the time to load it", wait)
 	}
 }
@@ -181,13 +179,7 @@ func TestWaitForASlotIsLongerWithMoreRequestsInIt(t *testing.T) {
 	r.FirstToken(w.now)
 	w.now = w.now.Add(8 * time.Second)
 	r.Release(w.now)
-	wait := func() (s float64) {
-		w.table.PickAndReserve(&Ask{Now: w.now, Tokens: 1, Adapter: "b"}, func(c []Candidate) (int, int) {
-			s = c[0].AdapterWait
-			return -1, -1
-		})
-		return s
-	}
+	wait := func() float64 { return w.seen("b").AdapterWait }
 	free := wait()
 	w.send(1, Ask{Adapter: "a", Output: 1})
 	one := wait()
@@ -207,12 +199,8 @@ func TestWaitForASlotIsLongerWithOthersAhead(t *testing.T) {
 	r.Release(w.now)
 	stays := func(name string) float64 {
 		w.now = w.now.Add(time.Millisecond)
-		var s float64
-		w.table.PickAndReserve(&Ask{Now: w.now, Tokens: 1, Adapter: name}, func(c []Candidate) (int, int) {
-			s = (c[0].AdapterWait - w.table.loads.value()) / c[0].Stay
-			return -1, -1
-		})
-		return s
+		c := w.seen(name)
+		return (c.AdapterWait - w.table.loads.value()) / c.Stay
 	}
 	send := func(n int, name string) {
 		w.now = w.now.Add(time.Millisecond)
