@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/warmpath/warmpath/scorers/sim/engine"
@@ -27,13 +26,8 @@ func drawnGroup(n int) (names []string) {
 	return names
 }
 
-// draw returns a drawn scenario, or nil if the name is not that of one.
-func draw(name string) *Scenario {
-	number, ok := strings.CutPrefix(name, drawnName)
-	seed, err := strconv.ParseUint(number, 10, 32)
-	if !ok || err != nil {
-		return nil
-	}
+// draw returns the scenario of a seed.
+func draw(seed uint64) *Scenario {
 	d := dice{rand.New(rand.NewPCG(seed, 4))}
 	sc := &Scenario{Scrape: oneOf(d, 50*time.Millisecond, 200*time.Millisecond, time.Second)}
 	pods := 2 + d.IntN(9)

@@ -175,10 +175,11 @@ func all() map[string]*Scenario {
 func Find(name string) (*Scenario, error) {
 	s := all()[name]
 	if number, drawn := strings.CutPrefix(name, drawnName); drawn {
-		if n, err := strconv.ParseUint(number, 10, 32); err != nil || strconv.FormatUint(n, 10) != number {
+		seed, err := strconv.ParseUint(number, 10, 32)
+		if err != nil || strconv.FormatUint(seed, 10) != number {
 			return nil, fmt.Errorf("scenario %q: want %sNUMBER, a whole number from 0 to %d, without zeros in front", name, drawnName, uint32(math.MaxUint32))
 		}
-		s = draw(name)
+		s = draw(seed)
 	}
 	if s == nil {
 		return nil, fmt.Errorf("unknown scenario %q; known: %s, and %sNUMBER for one that is drawn at random", name, strings.Join(Names(), ", "), drawnName)
