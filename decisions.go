@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/warmpath/warmpath/scorers/replay"
+	"github.com/warmpath/warmpath/scorers/sim"
 )
 
 // replayLog makes the decisions of a log again.
@@ -40,7 +41,7 @@ func replayLog(ctx context.Context, args []string, stdout io.Writer) error {
 	defer log.Close()
 	flush := func() error { return nil }
 	if *rows != "" {
-		if sameFile(*rows, files[0]) {
+		if sim.SameFile(*rows, files[0]) {
 			return misuse(fmt.Sprintf("--csv %s is the log, which would be lost; name another file", *rows))
 		}
 		f, err := os.Create(*rows)
@@ -67,13 +68,6 @@ func replayLog(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	return study.OK()
-}
-
-// sameFile reports whether both names are of one file that is there.
-func sameFile(a, b string) bool {
-	one, err1 := os.Stat(a)
-	other, err2 := os.Stat(b)
-	return err1 == nil && err2 == nil && os.SameFile(one, other)
 }
 
 // policies splits lists of profiles, but not weights.

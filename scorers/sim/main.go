@@ -84,7 +84,7 @@ func (s *settings) open(plan [][]*study) (rows *csv.Writer, err error) {
 	}
 	for _, file := range files {
 		for _, trace := range s.traces {
-			if sameFile(file, trace) {
+			if SameFile(file, trace) {
 				return nil, misuse(fmt.Errorf("%s is the trace, which would be lost; write to another file", file))
 			}
 		}
@@ -111,8 +111,9 @@ func (s *settings) open(plan [][]*study) (rows *csv.Writer, err error) {
 	return rows, nil
 }
 
-// sameFile reports whether both names are of one file that is there.
-func sameFile(a, b string) bool {
+// SameFile reports whether both names are of one file that is there: what is to
+// be read would be lost if results were written to it.
+func SameFile(a, b string) bool {
 	one, err1 := os.Stat(a)
 	other, err2 := os.Stat(b)
 	return err1 == nil && err2 == nil && os.SameFile(one, other)
